@@ -1,0 +1,1 @@
+"""Norm-constrained learning for scikit-learn, with a certified optimality gap."""

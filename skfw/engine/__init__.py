@@ -1,0 +1,75 @@
+"""Frank-Wolfe with heavy-ball momentum and a certificate, without scikit-learn."""
+
+from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
+from ._certificate import AveragePlane
+from ._constraints import (
+    GroupBall,
+    L1Ball,
+    L2Ball,
+    LInfBall,
+    NormBall,
+    NSupportBall,
+    NuclearBall,
+    Simplex,
+)
+from ._linear_maps import DesignMatrix, ObservedEntries
+from ._losses import LogisticLoss, MultinomialLoss, SquaredLoss
+from ._momentum import Constant, NoMomentum, Uniform, Weighted
+from ._protocols import (
+    Atom,
+    Constraint,
+    Evaluation,
+    Hint,
+    Line,
+    LinearMap,
+    LinearMinimum,
+    Loss,
+    Momentum,
+    StepRule,
+)
+from ._restart import GapRestart
+from ._solver import Result, State, frank_wolfe
+from ._steps import Directional, LineSearch, ParameterFree, Smooth
+
+__all__ = [
+    "frank_wolfe",
+    "Result",
+    "State",
+    "Loss",
+    "LogisticLoss",
+    "MultinomialLoss",
+    "SquaredLoss",
+    "Evaluation",
+    "LinearMap",
+    "DesignMatrix",
+    "ObservedEntries",
+    "Constraint",
+    "NormBall",
+    "L1Ball",
+    "L2Ball",
+    "LInfBall",
+    "NSupportBall",
+    "GroupBall",
+    "Simplex",
+    "NuclearBall",
+    "LinearMinimum",
+    "Hint",
+    "Atom",
+    "SparseVector",
+    "DenseVector",
+    "RankOne",
+    "FactoredMatrix",
+    "Momentum",
+    "Weighted",
+    "Uniform",
+    "Constant",
+    "NoMomentum",
+    "StepRule",
+    "Line",
+    "ParameterFree",
+    "Smooth",
+    "Directional",
+    "LineSearch",
+    "GapRestart",
+    "AveragePlane",
+]

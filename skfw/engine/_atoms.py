@@ -1,0 +1,195 @@
+"""Atoms, stored by their structure, and the low-rank iterate that rank-one atoms build.
+
+The solver moves with ``(1 - step) * x + step * atom``. Iterates are values, never changed in place, so the
+best one seen can be kept without a copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr, svd
+
+from ._protocols import Array, Iterate, LinearMap
+
+
+@final
+@dataclass(frozen=True)
+class SparseVector:
+    """A point with few nonzeros: a scaled coordinate, a small support, a group.
+
+    Parameters
+    ----------
+    indices : ndarray of ints
+        Distinct positions in the flattened model.
+    values : ndarray of the same length
+    """
+
+    indices: npt.NDArray[np.intp]
+    values: Array
+
+    __array_ufunc__ = None  # lets `array + atom` and `number * atom` reach the methods below
+
+    def image(self, linear_map: LinearMap) -> Array:
+        """Return the predictions of this atom."""
+        return linear_map.apply_sparse(self.indices, self.values)
+
+    def squared_distance(self, x: Array) -> float:
+        """Return the squared Euclidean distance to `x`."""
+        difference = x.ravel().copy()
+        difference[self.indices] -= self.values
+        return float(difference @ difference)
+
+    def __rmul__(self, scale: float) -> SparseVector:
+        return SparseVector(self.indices, scale * self.values)
+
+    def __radd__(self, x: Array) -> Array:
+        result = x.copy()
+        result.reshape(-1)[self.indices] += self.values
+        return result
+
+
+@final
+@dataclass(frozen=True)
+class DenseVector:
+    """A point without structure.
+
+    Parameters
+    ----------
+    array : ndarray of the model's shape
+    """
+
+    array: Array
+
+    __array_ufunc__ = None
+
+    def image(self, linear_map: LinearMap) -> Array:
+        """Return the predictions of this atom."""
+        return linear_map.apply(self.array)
+
+    def squared_distance(self, x: Array) -> float:
+        """Return the squared Euclidean distance to `x`."""
+        difference = x - self.array
+        return float(np.vdot(difference, difference))
+
+    def __rmul__(self, scale: float) -> DenseVector:
+        return DenseVector(scale * self.array)
+
+    def __radd__(self, x: Array) -> Array:
+        return x + self.array
+
+
+@final
+@dataclass(frozen=True)
+class RankOne:
+    """The matrix ``scale * left right^T``.
+
+    Parameters
+    ----------
+    left, right : ndarray
+        Unit vectors.
+    scale : float
+    """
+
+    left: Array
+    right: Array
+    scale: float
+
+    __array_ufunc__ = None
+
+    def image(self, linear_map: LinearMap) -> Array:
+        """Return the predictions of this atom."""
+        return linear_map.apply_rank_one(self.scale * self.left, self.right)
+
+    def squared_distance(self, x: Iterate) -> float:
+        """Return the squared Frobenius distance to `x`, an array or a `FactoredMatrix`."""
+        norm = x.squared_norm if isinstance(x, FactoredMatrix) else float(np.vdot(x, x))
+        inner = self.scale * float(self.left @ (x @ self.right))
+        return max(norm - 2.0 * inner + self.scale**2, 0.0)
+
+    def __rmul__(self, scale: float) -> RankOne:
+        return replace(self, scale=scale * self.scale)
+
+    def __radd__(self, x: Array) -> Array:
+        return x + np.outer(self.scale * self.left, self.right)
+
+
+@final
+@dataclass(frozen=True)
+class FactoredMatrix:
+    """A sum of rank-one matrices with unit vectors, ``sum_i weights[i] left_i right_i^T``.
+
+    Once there are `capacity` terms they are compressed to as many as the rank, so a long run holds
+    O((rows + columns) * rank) numbers, not one pair of vectors for each iteration.
+
+    Parameters
+    ----------
+    shape : tuple of two ints
+    left, right : tuple of ndarray
+    weights : ndarray
+    squared_norm : float
+        Squared Frobenius norm.
+    capacity : int
+    """
+
+    shape: tuple[int, int]
+    left: tuple[Array, ...] = ()
+    right: tuple[Array, ...] = ()
+    weights: Array = field(default_factory=lambda: np.zeros(0))
+    squared_norm: float = 0.0
+    capacity: int = 64
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __rmul__(self, scale: float) -> FactoredMatrix:
+        if scale == 0.0:
+            return FactoredMatrix(self.shape)
+        return replace(self, weights=scale * self.weights, squared_norm=scale**2 * self.squared_norm)
+
+    def __add__(self, atom: RankOne) -> FactoredMatrix:
+        if atom.scale == 0.0:
+            return self
+        room = self if len(self) < self.capacity else self._compress()
+        inner = atom.scale * float(atom.left @ (room @ atom.right))
+        return replace(
+            room,
+            left=(*room.left, atom.left),
+            right=(*room.right, atom.right),
+            weights=np.append(room.weights, atom.scale),
+            squared_norm=max(room.squared_norm + 2.0 * inner + atom.scale**2, 0.0),
+        )
+
+    def __matmul__(self, vector: Array) -> Array:
+        result = np.zeros(self.shape[0])
+        for left, weight, right in zip(self.left, self.weights, self.right, strict=True):
+            result += (weight * float(right @ vector)) * left
+        return result
+
+    def svd(self) -> tuple[Array, Array, Array]:
+        """Return ``(U, s, V)`` with ``U diag(s) V^T`` equal to this matrix and only nonzero ``s``."""
+        if not len(self):
+            return np.zeros((self.shape[0], 0)), np.zeros(0), np.zeros((self.shape[1], 0))
+        left_basis, left_core = qr(np.column_stack(self.left), mode="economic")
+        right_basis, right_core = qr(np.column_stack(self.right), mode="economic")
+        left, values, right = svd((left_core * self.weights) @ right_core.T, full_matrices=False)
+        rank = int(np.sum(values > max(self.shape) * np.finfo(np.float64).eps * values[0]))
+        return left_basis @ left[:, :rank], values[:rank], right_basis @ right[:rank].T
+
+    @classmethod
+    def from_svd(cls, left: Array, values: Array, right: Array) -> FactoredMatrix:
+        """Return ``left diag(values) right^T`` for factors with orthonormal columns."""
+        return cls(
+            (len(left), len(right)),
+            tuple(np.ascontiguousarray(left.T)),
+            tuple(np.ascontiguousarray(right.T)),
+            values,
+            float(values @ values),
+            capacity=max(64, 2 * len(values)),
+        )
+
+    def _compress(self) -> FactoredMatrix:
+        return FactoredMatrix.from_svd(*self.svd())

@@ -1,0 +1,325 @@
+"""Constraint sets and their linear minimisation oracles.
+
+An oracle returns the point of the set with the *smallest* inner product with the direction. Where the
+model is a matrix, one column for each class, the entrywise norms are those of the flattened matrix.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
+from ._lanczos import largest_eigenvalue
+from ._protocols import Array, Constraint, Direction, Hint, Iterate, LinearMinimum, Shape
+
+# Up to this many rows or columns the Gram matrix of a direction is small enough for a dense eigensolver.
+_DENSE_LIMIT = 100
+
+
+def _euclidean_norm(x: Array) -> float:
+    """Euclidean norm of the entries, without overflow or underflow of the squares."""
+    largest = float(np.abs(x).max(initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    scaled = x / largest
+    return largest * float(np.sqrt(np.vdot(scaled, scaled)))
+
+
+def _check_radius(constraint: Any) -> None:
+    radius = constraint.radius
+    if not (np.isscalar(radius) and np.isreal(radius) and 0.0 < float(radius) < np.inf):  # type: ignore[arg-type]
+        raise ValueError(
+            f"radius must be a positive, finite number; got radius={radius!r} for {type(constraint).__name__}."
+        )
+
+
+@dataclass
+class NormBall(Constraint):
+    """All models with a norm of at most `radius`.
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    """
+
+    radius: float
+    contains_zero = True
+
+    @abstractmethod
+    def norm(self, x: Iterate) -> float:
+        """Return the norm of `x`."""
+
+    def check(self, shape: Shape) -> None:
+        """Raise a ValueError if the radius is not a positive, finite number."""
+        _check_radius(self)
+
+    def diameter(self, shape: Shape) -> float:
+        """Return twice the radius: the largest Euclidean norm in the set is the radius."""
+        return 2.0 * self.radius
+
+    def scale_into(self, x: Iterate) -> Iterate:
+        """Shrink `x` into the ball if it is outside."""
+        norm = self.norm(x)
+        return x if norm <= self.radius else (self.radius / norm) * x
+
+
+@final
+@dataclass
+class L1Ball(NormBall):
+    """Sum of absolute values at most `radius`: sparse models. An atom is one signed coordinate."""
+
+    def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the ball."""
+        index = int(np.abs(direction).argmax())
+        slope = float(direction.flat[index])
+        value = -self.radius * float(np.sign(slope))
+        return LinearMinimum(SparseVector(np.array([index]), np.array([value])), -self.radius * abs(slope))
+
+    def norm(self, x: Array) -> float:
+        """Return the sum of absolute values."""
+        return float(np.abs(x).sum())
+
+
+@final
+@dataclass
+class L2Ball(NormBall):
+    """Euclidean norm at most `radius`: small, dense models."""
+
+    def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the ball."""
+        norm = _euclidean_norm(direction)
+        atom = direction * 0.0 if norm == 0.0 else direction / norm * -self.radius
+        return LinearMinimum(DenseVector(atom), -self.radius * norm)
+
+    def norm(self, x: Array) -> float:
+        """Return the Euclidean norm."""
+        return _euclidean_norm(x)
+
+
+@final
+@dataclass
+class LInfBall(NormBall):
+    """Largest absolute value at most `radius`: no coefficient dominates."""
+
+    def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the ball."""
+        atom = -self.radius * np.sign(direction)
+        return LinearMinimum(DenseVector(atom), -self.radius * float(np.abs(direction).sum()))
+
+    def norm(self, x: Array) -> float:
+        """Return the largest absolute value."""
+        return float(np.abs(x).max())
+
+    def diameter(self, shape: Shape) -> float:
+        """Return the length of the cube's diagonal."""
+        return 2.0 * self.radius * float(np.sqrt(np.prod(shape)))
+
+
+@final
+@dataclass
+class NSupportBall(NormBall):
+    """Convex hull of the models with at most `support_size` nonzeros and Euclidean norm `radius`.
+
+    Between the l1 ball (`support_size` 1) and the l2 ball: sparse, but it keeps correlated features
+    together. See Argyriou, Foygel and Srebro, "Sparse prediction with the k-support norm" (2012).
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    support_size : int
+        From one to the number of coefficients.
+    """
+
+    support_size: int = 2
+
+    def check(self, shape: Shape) -> None:
+        """Raise a ValueError if the radius or the support size makes no sense."""
+        super().check(shape)
+        size = self.support_size
+        if not (isinstance(size, (int, np.integer)) and 1 <= size <= np.prod(shape)):
+            raise ValueError(
+                f"support_size must be an integer from 1 to the number of coefficients, "
+                f"{np.prod(shape)} here (n_features={shape[0]}); got support_size={size!r}."
+            )
+
+    def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the ball: keep the largest entries, scaled to the radius."""
+        flat = direction.ravel()
+        if self.support_size < flat.size:
+            indices = np.argpartition(np.abs(flat), -self.support_size)[-self.support_size :]
+        else:
+            indices = np.arange(flat.size)
+        kept = flat[indices]
+        norm = _euclidean_norm(kept)
+        values = kept * 0.0 if norm == 0.0 else kept / norm * -self.radius
+        return LinearMinimum(SparseVector(indices, values), -self.radius * norm)
+
+    def norm(self, x: Array) -> float:
+        """Return the n-support norm (proposition 2.1 of the reference)."""
+        sizes = np.sort(np.abs(x).ravel())[::-1]
+        tails = np.cumsum(sizes[::-1])[::-1]
+        for r in range(self.support_size):
+            head = self.support_size - r - 1
+            mean = tails[head] / (r + 1)
+            if (head == 0 or sizes[head - 1] > mean) and mean >= sizes[head]:
+                break
+        return float(np.hypot(_euclidean_norm(sizes[:head]), tails[head] / np.sqrt(r + 1)))
+
+
+@final
+@dataclass
+class GroupBall(NormBall):
+    """Sum over groups of their Euclidean norms at most `radius`: whole groups are in or out.
+
+    With one group for each feature of a multiclass model, features are selected for all classes at once.
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    groups : ndarray of shape (n_features,), integers
+        The group of each feature, numbered from zero.
+    """
+
+    groups: npt.NDArray[np.intp]
+
+    def check(self, shape: Shape) -> None:
+        """Raise a ValueError if the radius or the groups make no sense."""
+        super().check(shape)
+        groups = np.asarray(self.groups)
+        if groups.shape != shape[:1] or groups.dtype.kind not in "iu" or groups.min() < 0:
+            raise ValueError(
+                f"groups must hold one non-negative integer for each of the {shape[0]} features; "
+                f"got groups={self.groups!r}."
+            )
+
+    def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the ball: the group with the largest norm takes it all."""
+        group = int(self._group_norms(direction).argmax())
+        features = np.flatnonzero(np.asarray(self.groups) == group)
+        kept = direction[features]
+        norm = _euclidean_norm(kept)
+        values = kept * 0.0 if norm == 0.0 else kept / norm * -self.radius
+        outputs = direction[0].size
+        indices = (features[:, np.newaxis] * outputs + np.arange(outputs)).ravel()
+        return LinearMinimum(SparseVector(indices, values.ravel()), -self.radius * norm)
+
+    def norm(self, x: Array) -> float:
+        """Return the sum of the groups' Euclidean norms."""
+        return float(self._group_norms(x).sum())
+
+    def _group_norms(self, x: Array) -> Array:
+        largest = float(np.abs(x).max()) or 1.0
+        squares = ((x / largest) ** 2).reshape(len(x), -1).sum(axis=1)
+        return largest * np.sqrt(np.bincount(np.asarray(self.groups), squares))
+
+
+@final
+@dataclass
+class Simplex(Constraint):
+    """Non-negative models with sum exactly `radius`.
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    """
+
+    radius: float
+
+    def check(self, shape: Shape) -> None:
+        """Raise a ValueError if the radius is not a positive, finite number."""
+        _check_radius(self)
+
+    def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the simplex."""
+        index = int(direction.argmin())
+        atom = SparseVector(np.array([index]), np.array([float(self.radius)]))
+        return LinearMinimum(atom, self.radius * float(direction.flat[index]))
+
+    def diameter(self, shape: Shape) -> float:
+        """Return the distance of two vertices."""
+        return float(np.sqrt(2.0)) * self.radius
+
+    def scale_into(self, x: Array) -> Array | None:
+        """Scale a non-negative `x` to the right sum."""
+        total = float(x.sum())
+        return self.radius / total * x if x.min() >= 0.0 and total > 0.0 else None
+
+
+@final
+@dataclass
+class NuclearBall(NormBall):
+    """Matrices whose singular values sum to at most `radius`: low rank. An atom has rank one.
+
+    The oracle needs the largest singular value. For small matrices it is exact. Otherwise it is enclosed by
+    Lanczos' method, started near the last solution, to the accuracy the solver asks for; the width of the
+    enclosure is returned as slack. The enclosure is wrong with a probability of at most 1e-12.
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    random_state : int
+        Seed of Lanczos' start vectors.
+    """
+
+    random_state: int = 0
+
+    def check(self, shape: Shape) -> None:
+        """Raise a ValueError if the radius makes no sense or the model is not a matrix."""
+        super().check(shape)
+        if len(shape) != 2:
+            raise ValueError(
+                "A nuclear-norm ball needs a matrix of coefficients, one column for each of three or more "
+                "classes. The coefficients of a binary model are a vector, for which this ball is the "
+                "Euclidean one: use constraint='l2'."
+            )
+
+    def lmo(self, direction: Direction, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the ball: the top singular vectors, with a minus sign."""
+        hint = hint or Hint()
+        scale = float(abs(direction).max())
+        if scale == 0.0:
+            rows, columns = np.eye(1, direction.shape[0])[0], np.eye(1, direction.shape[1])[0]
+            return LinearMinimum(RankOne(rows, columns, 0.0), 0.0)
+        wide = direction.shape[0] < direction.shape[1]
+        matrix = (direction.T if wide else direction) / scale
+        near = None if hint.atom is None else (hint.atom.left if wide else hint.atom.right)  # type: ignore[attr-defined]
+        right, upper = self._top_right_vector(matrix, near, hint.accuracy / (self.radius * scale), hint)
+        image = matrix @ right
+        norm = float(np.linalg.norm(image))
+        left = image / norm
+        atom = RankOne(right, left, -self.radius) if wide else RankOne(left, right, -self.radius)
+        slack = self.radius * scale * max(upper - norm, 0.0)
+        return LinearMinimum(atom, -self.radius * scale * norm, slack)
+
+    def _top_right_vector(
+        self, matrix: Any, near: Array | None, accuracy: float, hint: Hint
+    ) -> tuple[Array, float]:
+        """Return a right singular vector of a tall matrix, and an upper bound of all singular values."""
+        size = matrix.shape[1]
+        if size <= _DENSE_LIMIT:
+            gram = matrix.T @ matrix
+            values, vectors = np.linalg.eigh(gram if isinstance(gram, np.ndarray) else gram.toarray())
+            return vectors[:, -1], float(np.sqrt(values[-1] * (1.0 + size * np.finfo(np.float64).eps)))
+        found = largest_eigenvalue(
+            lambda vector: matrix.T @ (matrix @ vector),
+            size,
+            np.random.default_rng([self.random_state, hint.iteration]),
+            enough=lambda value, upper: np.sqrt(upper) - np.sqrt(value) <= accuracy,
+            near=near,
+        )
+        return found.vector, float(np.sqrt(found.upper))
+
+    def norm(self, x: Iterate) -> float:
+        """Return the sum of singular values, of an array or a `FactoredMatrix`."""
+        values = x.svd()[1] if isinstance(x, FactoredMatrix) else np.linalg.svd(x, compute_uv=False)
+        return float(values.sum())

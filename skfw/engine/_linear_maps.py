@@ -1,0 +1,168 @@
+"""The data: a design matrix, or the observed entries of a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from ._atoms import FactoredMatrix
+from ._lanczos import largest_eigenvalue
+from ._protocols import Array, LinearMap
+
+# Rows of a float32 array that are converted to float64 at a time: large enough for BLAS, small enough for
+# the cache.
+_BLOCK = 2048
+
+
+@final
+class DesignMatrix(LinearMap):
+    """Predictions ``X x`` of a linear model.
+
+    Sparse data is held as it is and, for CSR, once more by columns: an adjoint product then reads memory in
+    order, and a coordinate's predictions are one slice. Products are accumulated in float64 even for
+    float32 data, because the certificate is a sum of them.
+
+    Parameters
+    ----------
+    X : ndarray, CSR or CSC of shape (n_samples, n_features)
+        Float32 or float64; never modified.
+    n_outputs : int, optional
+        Number of columns of the model, one for each class. By default the model is a vector.
+    """
+
+    def __init__(self, X: Any, n_outputs: int | None = None) -> None:
+        self.shape: tuple[int, int] = X.shape
+        self.n_outputs = n_outputs
+        self.is_sparse = bool(sparse.issparse(X))
+        if self.is_sparse:
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
+            # For float32 the one copy is made in float64, and serves both products.
+            self.columns = X.tocsc().astype(np.float64, copy=False)
+            self.transposed = self.columns.T
+            self.rows = X if X.dtype == np.float64 else self.columns
+        else:
+            self.rows = X
+
+    def zeros(self) -> Array:
+        """Return the zero model, of shape (n_features,) or (n_features, n_outputs)."""
+        return np.zeros(self._with_outputs(self.shape[1]))
+
+    def apply(self, x: Array) -> Array:
+        """Return ``X x``."""
+        if self.is_sparse or self.rows.dtype == np.float64:
+            return np.asarray(self.rows @ x)
+        return np.concatenate([block.astype(np.float64) @ x for block in self._blocks()])
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Return ``X x`` for the x with these few nonzeros, from the columns they belong to."""
+        result = np.zeros(self._with_outputs(self.shape[0]))
+        for index, value in zip(indices.tolist(), values.tolist(), strict=True):
+            feature, output = divmod(index, self.n_outputs) if self.n_outputs else (index, None)
+            target = result if output is None else result[:, output]
+            if self.is_sparse:
+                start, end = self.columns.indptr[feature], self.columns.indptr[feature + 1]
+                target[self.columns.indices[start:end]] += value * self.columns.data[start:end]
+            else:
+                target += value * self.rows[:, feature].astype(np.float64, copy=False)
+        return result
+
+    def apply_rank_one(self, left: Array, right: Array) -> Array:
+        """Return ``(X left) right^T``."""
+        return np.outer(self.apply(left), right)
+
+    def adjoint(self, residual: Array) -> Array:
+        """Return ``X^T residual``."""
+        if self.is_sparse:
+            return np.asarray(self.transposed @ residual)
+        if self.rows.dtype == np.float64:
+            return np.asarray(self.rows.T @ residual)
+        result = np.zeros((self.shape[1], *residual.shape[1:]))
+        for start, block in zip(range(0, self.shape[0], _BLOCK), self._blocks(), strict=True):
+            result += block.astype(np.float64).T @ residual[start : start + _BLOCK]
+        return result
+
+    def squared_norm(self, weights: Array) -> float:
+        """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
+        data = self.columns.data if self.is_sparse else self.rows
+        scale = float(max(np.max(data, initial=0.0), -np.min(data, initial=0.0)))
+        if scale == 0.0:
+            return 0.0
+        found = largest_eigenvalue(
+            lambda x: self.adjoint(weights * (self.apply(x) / scale)) / scale,
+            self.shape[1],
+            np.random.default_rng(0),
+            enough=lambda value, upper: upper <= 1.01 * value,
+        )
+        return found.upper * scale * scale
+
+    def _with_outputs(self, length: int) -> tuple[int, ...]:
+        return (length,) if self.n_outputs is None else (length, self.n_outputs)
+
+    def _blocks(self) -> list[Any]:
+        return [self.rows[start : start + _BLOCK] for start in range(0, self.shape[0], _BLOCK)]
+
+
+@final
+@dataclass(frozen=True)
+class ObservedEntries(LinearMap):
+    """Predictions are the entries ``x[row_i, column_i]`` of a matrix; the same one may occur repeatedly.
+
+    Parameters
+    ----------
+    row_indices, column_indices : ndarray of ints
+    shape : tuple of two ints
+        Shape of the matrix.
+    """
+
+    row_indices: npt.NDArray[np.intp]
+    column_indices: npt.NDArray[np.intp]
+    shape: tuple[int, int]
+
+    @cached_property
+    def _pattern(self) -> tuple[npt.NDArray[np.intp], sparse.csr_matrix]:
+        """Order of the entries by rows, and a CSR matrix with index arrays in that order."""
+        order = np.lexsort((self.column_indices, self.row_indices))
+        counts = np.bincount(self.row_indices, minlength=self.shape[0])
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        values = np.zeros(len(order))
+        return order, sparse.csr_matrix((values, self.column_indices[order], starts), shape=self.shape)
+
+    def zeros(self) -> FactoredMatrix:
+        """Return the zero matrix, in factored form."""
+        return FactoredMatrix(self.shape)
+
+    def apply(self, x: FactoredMatrix) -> Array:
+        """Return the observed entries of a factored matrix."""
+        result = np.zeros(len(self.row_indices))
+        for left, weight, right in zip(x.left, x.weights, x.right, strict=True):
+            result += self.apply_rank_one(weight * left, right)
+        return result
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Not available: a set of sparse matrices has no use for the factored iterate."""
+        raise TypeError("Observed entries need a constraint with rank-one atoms, such as NuclearBall.")
+
+    def apply_rank_one(self, left: Array, right: Array) -> Array:
+        """Return the observed entries of ``left right^T``."""
+        result: Array = left[self.row_indices]
+        result *= right[self.column_indices]
+        return result
+
+    def adjoint(self, residual: Array) -> sparse.csr_matrix:
+        """Return the sparse matrix with the residual at the observed entries."""
+        order, pattern = self._pattern
+        # Repeated entries are stored repeatedly: a product sums them.
+        return sparse.csr_matrix((residual[order], pattern.indices, pattern.indptr), shape=self.shape)
+
+    def squared_norm(self, weights: Array) -> float:
+        """Return the largest total weight of an entry."""
+        cells = self.row_indices * self.shape[1] + self.column_indices
+        _, inverse = np.unique(cells, return_inverse=True)
+        return float(np.bincount(inverse, weights).max())

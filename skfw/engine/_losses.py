@@ -1,0 +1,281 @@
+"""Losses in prediction space, each a weighted mean with the intercept profiled out.
+
+With an intercept the loss is ``min_b sum_i w_i l_i(z_i + b)``. At the best ``b`` the derivative in ``b``
+vanishes, so by the envelope theorem the residual is the plain one, and it sums to zero. That sum is what
+the certificate rests on: a plane with any slope in ``b`` bounds nothing, because ``b`` is not constrained.
+Newton's method leaves a sum of the order of rounding; the logistic losses remove even that, see `_balance`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, final
+
+import numpy as np
+
+from ._protocols import Array, Evaluation, Loss
+
+_NEWTON_STEPS = 100
+# A sum of residuals that is this fraction of the sum of their sizes is rounding.
+_ROUNDING = 4.0 * np.finfo(np.float64).eps
+
+
+@final
+@dataclass(frozen=True)
+class SquaredLoss(Loss):
+    """Half the weighted mean squared error.
+
+    Parameters
+    ----------
+    targets : ndarray of shape (n_samples,)
+    weights : ndarray of shape (n_samples,)
+        Positive, summing to one.
+    fit_intercept : bool
+    """
+
+    targets: Array
+    weights: Array
+    fit_intercept: bool = False
+    curvature: ClassVar[float] = 1.0
+
+    def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate the loss; see `Loss`."""
+        error = predictions - self.targets
+        best = 0.0
+        if self.fit_intercept:
+            best = -float(self.weights @ error)
+            error += best
+        residual = self.weights * error
+        value = 0.5 * float(residual @ error)
+        return Evaluation(value, residual, -value - float(residual @ self.targets), best)
+
+    def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
+        """Return the second derivative, which is the same everywhere."""
+        return self.curvature_bound(change)
+
+    def curvature_bound(self, change: Array) -> float:
+        """Return the weighted mean square of `change`, around its mean if there is an intercept."""
+        if self.fit_intercept:
+            change = change - self.weights @ change
+        return float(self.weights @ (change * change))
+
+
+@final
+@dataclass(frozen=True)
+class LogisticLoss(Loss):
+    """Weighted mean of ``log(1 + exp(-s_i z_i))``.
+
+    Parameters
+    ----------
+    signs : ndarray of shape (n_samples,)
+        The labels, -1.0 or 1.0. With an intercept both must occur.
+    weights : ndarray of shape (n_samples,)
+        Positive, summing to one.
+    fit_intercept : bool
+    """
+
+    signs: Array
+    weights: Array
+    fit_intercept: bool = False
+    curvature: ClassVar[float] = 0.25
+
+    @cached_property
+    def _class_weights(self) -> tuple[float, float]:
+        positive = float(self.weights @ (self.signs > 0))
+        negative = float(self.weights @ (self.signs < 0))
+        return negative, positive
+
+    def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate the loss; see `Loss`."""
+        best = self._best_intercept(predictions, float(intercept)) if self.fit_intercept else 0.0
+        margins = self.signs * (predictions + best) if best else self.signs * predictions
+        size = np.abs(margins)
+        decay = np.exp(-size)
+        log_term = np.log1p(decay)
+        tail = decay / (1.0 + decay)
+        value = float(self.weights @ (log_term + np.maximum(-margins, 0.0)))
+        # value - <residual, z> is the weighted mean entropy of the predicted probabilities. Summed in this
+        # form all terms are positive, so nothing cancels however large the predictions are.
+        offset = float(self.weights @ (log_term + size * tail))
+        residual = self._residual(margins, tail)
+        if self.fit_intercept:
+            residual, offset = self._balance(residual, offset)
+        return Evaluation(value, residual, offset, best)
+
+    def _residual(self, margins: Array, tail: Array) -> Array:
+        error = np.where(margins < 0.0, 1.0 - tail, tail)
+        error *= self.weights
+        error *= self.signs
+        return np.negative(error, out=error)
+
+    def _hessian(self, residual: Array) -> Array:
+        # |r|/w is p or 1-p, whatever the label.
+        size = np.abs(residual)
+        return size * (1.0 - size / self.weights)
+
+    def _best_intercept(self, predictions: Array, guess: float) -> float:
+        """Newton's method on the sum of residuals, which increases with b, inside a bracket."""
+        negative, positive = self._class_weights
+        log_odds = float(np.log(positive) - np.log(negative))
+        low, high = log_odds - float(predictions.max()), log_odds - float(predictions.min())
+        intercept = min(max(guess, low), high)
+        for _ in range(_NEWTON_STEPS):
+            margins = self.signs * (predictions + intercept)
+            decay = np.exp(-np.abs(margins))
+            residual = self._residual(margins, decay / (1.0 + decay))
+            slope = float(residual.sum())
+            if abs(slope) <= _ROUNDING * float(np.abs(residual).sum()):
+                break
+            if slope < 0.0:
+                low = intercept
+            else:
+                high = intercept
+            curvature = float(self._hessian(residual).sum())
+            newton = intercept - slope / curvature if curvature > 0.0 else low
+            intercept, previous = newton if low < newton < high else (low + high) / 2.0, intercept
+            if intercept == previous:
+                break
+        return intercept
+
+    def _balance(self, residual: Array, offset: float) -> tuple[Array, float]:
+        """Make the residual sum to zero by moving all probabilities towards one of the labels.
+
+        A plane with residual ``w (p - y)`` and offset ``sum w entropy(p)`` is below the loss for *every*
+        p in [0, 1]. Moving p a fraction t towards 0 or 1 keeps at least ``1 - t`` of its entropy, which is
+        concave and zero at both ends.
+        """
+        slope = float(residual.sum())
+        side = 1.0 if slope > 0.0 else -1.0
+        probability = np.where(self.signs == side, self.weights - np.abs(residual), np.abs(residual))
+        total = float(probability.sum())
+        fraction = abs(slope) / total if total > 0.0 else 0.0
+        return residual - side * fraction * probability, (1.0 - fraction) * offset
+
+    def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
+        """Return the second derivative of the profiled loss along `change`."""
+        hessian = self._hessian(evaluation.residual)
+        result = float(hessian @ (change * change))
+        total = float(hessian.sum()) if self.fit_intercept else 0.0
+        return result - float(hessian @ change) ** 2 / total if total > 0.0 else result
+
+    def curvature_bound(self, change: Array) -> float:
+        """Return a quarter of the weighted mean square, around the mean if there is an intercept."""
+        if self.fit_intercept:
+            change = change - self.weights @ change
+        return self.curvature * float(self.weights @ (change * change))
+
+
+@final
+@dataclass(frozen=True)
+class MultinomialLoss(Loss):
+    """Weighted mean cross-entropy of the softmax of the predictions.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,), integers
+        The class of each sample. With an intercept each class must occur.
+    n_classes : int
+    weights : ndarray of shape (n_samples,)
+        Positive, summing to one.
+    fit_intercept : bool
+    """
+
+    labels: np.ndarray[tuple[int], np.dtype[np.intp]]
+    n_classes: int
+    weights: Array
+    fit_intercept: bool = False
+    curvature: ClassVar[float] = 0.5
+
+    @cached_property
+    def _class_weights(self) -> Array:
+        return np.bincount(self.labels, self.weights, minlength=self.n_classes)
+
+    def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate the loss; see `Loss`."""
+        if not self.fit_intercept:
+            return self._evaluate_at(predictions, np.zeros(self.n_classes))
+        best = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.n_classes,))
+        evaluation = self._evaluate_at(predictions, best)
+        slope = evaluation.residual.sum(axis=0)
+        for _ in range(_NEWTON_STEPS):
+            if np.abs(slope).sum() <= _ROUNDING * np.abs(evaluation.residual).sum():
+                break
+            trial = self._evaluate_at(predictions, best + self._newton_step(evaluation, slope))
+            if trial.value > (1.0 + _ROUNDING) * evaluation.value:
+                # Iterative scaling never increases the loss, however far Newton's model is off.
+                trial = self._evaluate_at(predictions, best + self._scaling_step(slope))
+            trial_slope = trial.residual.sum(axis=0)
+            # Near the minimum the value no longer shows progress; the slope still does.
+            if trial.value >= evaluation.value and np.abs(trial_slope).sum() >= np.abs(slope).sum():
+                break
+            evaluation, slope, best = trial, trial_slope, np.asarray(trial.intercept)
+        return self._balance(evaluation)
+
+    def _evaluate_at(self, predictions: Array, intercept: Array) -> Evaluation:
+        rows = np.arange(len(self.labels))
+        shifted = predictions + intercept
+        shifted -= shifted.max(axis=1, keepdims=True)
+        probability = np.exp(shifted)
+        total = probability.sum(axis=1, keepdims=True)
+        probability /= total
+        log_total = np.log(total[:, 0])
+        value = float(self.weights @ (log_total - shifted[rows, self.labels]))
+        # As in the binary case, the offset is the mean entropy, a sum of positive terms.
+        offset = float(self.weights @ (log_total - (probability * shifted).sum(axis=1)))
+        probability *= self.weights[:, np.newaxis]
+        probability[rows, self.labels] -= self.weights
+        return Evaluation(value, probability, offset, intercept)
+
+    def _weighted_probability(self, residual: Array) -> Array:
+        probability = residual.copy()
+        probability[np.arange(len(self.labels)), self.labels] += self.weights
+        return probability
+
+    def _intercept_hessian(self, probability: Array) -> Array:
+        scaled = probability / self.weights[:, np.newaxis]
+        return np.diag(probability.sum(axis=0)) - probability.T @ scaled
+
+    def _newton_step(self, evaluation: Evaluation, slope: Array) -> Array:
+        # The same number added to all intercepts changes nothing: pin that direction down to stay regular.
+        hessian = self._intercept_hessian(self._weighted_probability(evaluation.residual))
+        step: Array = -np.linalg.lstsq(hessian + 1.0 / self.n_classes, slope, rcond=None)[0]
+        return step
+
+    def _scaling_step(self, slope: Array) -> Array:
+        tiny = np.finfo(np.float64).tiny
+        step: Array = np.log(self._class_weights) - np.log(np.maximum(self._class_weights + slope, tiny))
+        return step
+
+    def _balance(self, evaluation: Evaluation) -> Evaluation:
+        """Make the residual sum to zero in each class; the argument is that of `LogisticLoss._balance`."""
+        slope = evaluation.residual.sum(axis=0)
+        totals = self._class_weights + slope
+        fraction = max(0.0, float(np.max(slope[totals > 0.0] / totals[totals > 0.0])))
+        if fraction == 0.0:
+            return evaluation
+        towards = fraction * totals - slope
+        probability = self._weighted_probability(evaluation.residual)
+        residual = evaluation.residual - fraction * probability + self.weights[:, np.newaxis] * towards
+        return Evaluation(
+            evaluation.value, residual, (1.0 - fraction) * evaluation.offset, evaluation.intercept
+        )
+
+    def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
+        """Return the second derivative of the profiled loss along `change`."""
+        probability = self._weighted_probability(evaluation.residual)
+        mean = (probability * change).sum(axis=1) / self.weights
+        centred = change - mean[:, np.newaxis]
+        product = probability * centred
+        result = float(np.vdot(product, centred))
+        if self.fit_intercept:
+            slope = product.sum(axis=0)
+            hessian = self._intercept_hessian(probability) + 1.0 / self.n_classes
+            result -= float(slope @ np.linalg.lstsq(hessian, slope, rcond=None)[0])
+        return result
+
+    def curvature_bound(self, change: Array) -> float:
+        """Return half the weighted mean square, around the class means if there is an intercept."""
+        if self.fit_intercept:
+            change = change - self.weights @ change
+        return self.curvature * float(self.weights @ (change * change).sum(axis=1))

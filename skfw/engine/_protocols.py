@@ -1,0 +1,252 @@
+"""The small interfaces between the solver and the parts it is put together from.
+
+Every problem is ``min f(x) = loss(A x)`` over a convex compact set. The solver works in *prediction space*:
+it keeps ``z = A x`` beside ``x``, and the gradient ``A^T r`` is only ever formed from the residual
+``r = loss'(z)``. Whoever adds a loss, a constraint, a momentum or a step rule writes one class with the
+methods below.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Shape: TypeAlias = tuple[int, ...]
+# An iterate: an array, or a `FactoredMatrix`. A direction: an array, or a sparse matrix on the observed
+# entries. Both support the arithmetic the solver writes down, `(1 - step) * x + step * atom` and `@`.
+Iterate: TypeAlias = Any
+Direction: TypeAlias = Any
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A loss at one point ``z``, and the plane that touches it there.
+
+    The plane ``offset + <residual, z'>`` lies below the loss for every ``z'``.
+
+    Attributes
+    ----------
+    value : float
+        The weighted mean loss.
+    residual : ndarray
+        Its derivative with respect to the predictions.
+    offset : float
+        Height of the plane at the origin, computed without cancellation.
+    intercept : float or ndarray
+        The best intercept at these predictions; zero for a loss without one.
+    """
+
+    value: float
+    residual: Array
+    offset: float
+    intercept: float | Array = 0.0
+
+
+class Loss(ABC):
+    """A convex, smooth, weighted mean of losses in the predictions.
+
+    Attributes
+    ----------
+    curvature : float
+        An upper bound of each sample's second derivative.
+    weights : ndarray of shape (n_samples,)
+        Positive, summing to one.
+    """
+
+    curvature: float
+    weights: Array
+
+    @abstractmethod
+    def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+        """Value, residual and tangent plane at `predictions`; `intercept` is a guess of the best one."""
+
+    @abstractmethod
+    def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
+        """Second derivative along `change` at the evaluated point."""
+
+    @abstractmethod
+    def curvature_bound(self, change: Array) -> float:
+        """Upper bound of the second derivative along `change`, at every point."""
+
+
+class LinearMap(ABC):
+    """The data: the linear map from a model to its predictions, and its adjoint."""
+
+    @abstractmethod
+    def zeros(self) -> Iterate:
+        """Return the model that is zero."""
+
+    @abstractmethod
+    def apply(self, x: Iterate) -> Array:
+        """Return the predictions of `x`."""
+
+    @abstractmethod
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Return the predictions of the model with these few nonzeros (flat indices)."""
+
+    @abstractmethod
+    def apply_rank_one(self, left: Array, right: Array) -> Array:
+        """Return the predictions of the matrix ``left right^T``."""
+
+    @abstractmethod
+    def adjoint(self, residual: Array) -> Direction:
+        """Return ``A^T residual``."""
+
+    @abstractmethod
+    def squared_norm(self, weights: Array) -> float:
+        """Upper bound of the largest eigenvalue of ``A^T diag(weights) A``."""
+
+
+class Atom(Protocol):
+    """An extreme point of the set, stored by its structure instead of densely.
+
+    ``scale * atom`` and ``x + atom`` give an atom and an iterate.
+    """
+
+    def image(self, linear_map: LinearMap) -> Array:
+        """Return the predictions of this atom."""
+        ...
+
+    def squared_distance(self, x: Iterate) -> float:
+        """Return the squared Euclidean distance to `x`."""
+        ...
+
+    def __rmul__(self, scale: float) -> Atom: ...
+
+
+@dataclass(frozen=True)
+class LinearMinimum:
+    """What a linear minimisation oracle found.
+
+    Attributes
+    ----------
+    atom : Atom
+        A point of the set with ``<direction, atom> = value``.
+    value : float
+        The smallest value found.
+    slack : float
+        The true minimum is at least ``value - slack``. Zero for an exact oracle.
+    """
+
+    atom: Atom
+    value: float
+    slack: float = 0.0
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What the solver can tell an iterative oracle; exact ones ignore it.
+
+    Attributes
+    ----------
+    iteration : int
+        Number of this call, so that an oracle can draw fresh random numbers without keeping a state.
+    atom : Atom or None
+        What the last call returned: the place to start from.
+    accuracy : float
+        A slack below this is not worth any work.
+    """
+
+    iteration: int = 0
+    atom: Atom | None = None
+    accuracy: float = 0.0
+
+
+class Constraint(ABC):
+    """A convex compact set, known by its linear minimisation oracle.
+
+    Subclasses keep their constructor's arguments as attributes of the same names, so that the parameters
+    can be read, set and searched from outside (``constraint__radius``).
+    """
+
+    #: Whether the zero model is in the set; if so a run starts there, else at an atom.
+    contains_zero: bool = False
+
+    @abstractmethod
+    def lmo(self, direction: Direction, hint: Hint | None = None) -> LinearMinimum:
+        """Minimise ``<direction, v>`` over the set."""
+
+    @abstractmethod
+    def diameter(self, shape: Shape) -> float:
+        """Largest Euclidean distance between two points of the set."""
+
+    def check(self, shape: Shape) -> None:  # noqa: B027 - many sets have nothing to check
+        """Raise a ValueError if the parameters make no sense for a model of this shape."""
+
+    def scale_into(self, x: Iterate) -> Iterate | None:
+        """Scale `x` so that it lies in the set; None where this is not known, which means a cold start."""
+        return None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's parameters by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Constraint:
+        """Set constructor parameters by name."""
+        unknown = params.keys() - self.get_params().keys()
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no parameter {sorted(unknown)[0]!r}.")
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+
+class Momentum(ABC):
+    """How much the newest tangent plane weighs in the running average.
+
+    `clock` counts iterations, from zero at the start; a restart sets it forward.
+    """
+
+    @abstractmethod
+    def weight(self, clock: float) -> float:
+        """Return the weight of the newest plane, in (0, 1]."""
+
+    @abstractmethod
+    def step(self, clock: float) -> float:
+        """Return the parameter-free step that belongs to this momentum."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The segment from the iterate `x` to the `atom`, seen in prediction space.
+
+    ``predictions + step * change`` are the predictions of ``(1 - step) * x + step * atom``.
+    """
+
+    loss: Loss
+    x: Iterate
+    atom: Atom
+    predictions: Array
+    change: Array
+    evaluation: Evaluation
+    parameter_free_step: float
+
+    @cached_property
+    def length(self) -> float:
+        """Largest entry of `change`; dividing by it keeps squares within the range of floats."""
+        return float(max(self.change.max(), -self.change.min()))
+
+    @cached_property
+    def unit(self) -> Array:
+        """`change` with a largest entry of one."""
+        return self.change / self.length
+
+    @cached_property
+    def slope(self) -> float:
+        """Derivative of the loss along `unit`, at the iterate."""
+        return float(np.vdot(self.evaluation.residual, self.unit))
+
+
+class StepRule(ABC):
+    """How far to go along a line."""
+
+    @abstractmethod
+    def step(self, line: Line) -> float:
+        """Return the step, in [0, 1]."""

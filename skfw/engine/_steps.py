@@ -1,0 +1,107 @@
+"""Step rules. All work on a `Line` in prediction space, so none of them needs a product with the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from ._protocols import Line, StepRule
+
+
+@final
+@dataclass(frozen=True)
+class ParameterFree(StepRule):
+    """The step given by the iteration alone; see the momentum in use."""
+
+    def step(self, line: Line) -> float:
+        """Return the momentum's own step."""
+        return line.parameter_free_step
+
+
+@final
+@dataclass(frozen=True)
+class Smooth(StepRule):
+    """Minimise the quadratic upper bound ``f + <grad, v-x> t + L ||v-x||^2 t^2 / 2`` along the line.
+
+    Parameters
+    ----------
+    lipschitz : float
+        Lipschitz constant L of the gradient in the Euclidean norm.
+    """
+
+    lipschitz: float
+
+    def step(self, line: Line) -> float:
+        """Return the minimiser of the bound, clipped to [0, 1]."""
+        if line.length == 0.0:
+            return 0.0
+        return _clip(-line.slope * line.length, self.lipschitz * line.atom.squared_distance(line.x))
+
+
+@final
+@dataclass(frozen=True)
+class Directional(StepRule):
+    """Like `Smooth`, with the curvature bound of the loss along this very line in place of L."""
+
+    def step(self, line: Line) -> float:
+        """Return the minimiser of the bound, clipped to [0, 1]."""
+        if line.length == 0.0:
+            return 0.0
+        return _clip(-line.slope, line.loss.curvature_bound(line.unit) * line.length)
+
+
+@final
+@dataclass(frozen=True)
+class LineSearch(StepRule):
+    """The exact minimiser along the line, by Newton's method kept inside a shrinking bracket.
+
+    Parameters
+    ----------
+    precision : float
+        Stop when the slope is this fraction of the slope at the start. The loss is then within about its
+        square of the minimum along the line.
+    max_iter : int
+        Largest number of evaluations of the loss.
+    """
+
+    precision: float = 1e-8
+    max_iter: int = 60
+
+    def step(self, line: Line) -> float:
+        """Return the minimiser of the loss over [0, 1]."""
+        if line.length == 0.0 or line.slope >= 0.0:
+            return 0.0
+        # In units of `line.unit`: the minimiser lies between `low` (slope < 0) and `high` (slope > 0,
+        # or the end of the line).
+        low, high = 0.0, line.length
+        position, slope, evaluation = 0.0, line.slope, line.evaluation
+        for _ in range(self.max_iter):
+            curvature = line.loss.curvature_along(evaluation, line.unit)
+            newton = position - slope / curvature if curvature > 0.0 else high
+            if low < newton < high:
+                position = newton
+            elif newton >= high == line.length:
+                position = line.length
+            else:
+                position = (low + high) / 2.0
+            evaluation = line.loss.evaluate(line.predictions + position * line.unit, evaluation.intercept)
+            slope = float(np.vdot(evaluation.residual, line.unit))
+            if slope <= 0.0:
+                low = position
+            else:
+                high = position
+            if abs(slope) <= self.precision * -line.slope:
+                return position / line.length
+            if not low < (low + high) / 2.0 < high:
+                break
+        # The loss falls all the way from the iterate to `low`, so this never goes uphill.
+        return low / line.length
+
+
+def _clip(fall: float, curvature: float) -> float:
+    """Minimise ``-fall * t + curvature * t^2 / 2`` over [0, 1]."""
+    if fall <= 0.0:
+        return 0.0
+    return 1.0 if fall >= curvature else fall / curvature
