@@ -7,6 +7,7 @@ best one seen can be kept without a copy.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -130,8 +131,6 @@ class FactoredMatrix:
     shape : tuple of two ints
     left, right : tuple of ndarray
     weights : ndarray
-    squared_norm : float
-        Squared Frobenius norm.
     capacity : int
     """
 
@@ -139,7 +138,6 @@ class FactoredMatrix:
     left: tuple[Array, ...] = ()
     right: tuple[Array, ...] = ()
     weights: Array = field(default_factory=lambda: np.zeros(0))
-    squared_norm: float = 0.0
     capacity: int = 64
 
     def __len__(self) -> int:
@@ -148,19 +146,17 @@ class FactoredMatrix:
     def __rmul__(self, scale: float) -> FactoredMatrix:
         if scale == 0.0:
             return FactoredMatrix(self.shape)
-        return replace(self, weights=scale * self.weights, squared_norm=scale**2 * self.squared_norm)
+        return replace(self, weights=scale * self.weights)
 
     def __add__(self, atom: RankOne) -> FactoredMatrix:
         if atom.scale == 0.0:
             return self
         room = self if len(self) < self.capacity else self._compress()
-        inner = atom.scale * float(atom.left @ (room @ atom.right))
         return replace(
             room,
             left=(*room.left, atom.left),
             right=(*room.right, atom.right),
             weights=np.append(room.weights, atom.scale),
-            squared_norm=max(room.squared_norm + 2.0 * inner + atom.scale**2, 0.0),
         )
 
     def __matmul__(self, vector: Array) -> Array:
@@ -168,6 +164,14 @@ class FactoredMatrix:
         for left, weight, right in zip(self.left, self.weights, self.right, strict=True):
             result += (weight * float(right @ vector)) * left
         return result
+
+    @cached_property
+    def squared_norm(self) -> float:
+        """Squared Frobenius norm."""
+        if not len(self):
+            return 0.0
+        left, right = np.stack(self.left), np.stack(self.right)
+        return float(self.weights @ ((left @ left.T) * (right @ right.T)) @ self.weights)
 
     def svd(self) -> tuple[Array, Array, Array]:
         """Return ``(U, s, V)`` with ``U diag(s) V^T`` equal to this matrix and only nonzero ``s``."""
@@ -187,7 +191,6 @@ class FactoredMatrix:
             tuple(np.ascontiguousarray(left.T)),
             tuple(np.ascontiguousarray(right.T)),
             values,
-            float(values @ values),
             capacity=max(64, 2 * len(values)),
         )
 

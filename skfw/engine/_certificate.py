@@ -15,7 +15,7 @@ import numpy as np
 from ._protocols import Array, Evaluation, LinearMinimum
 
 # The two terms of a bound are sums that were rounded; the bound gives way by a few units in the last place.
-_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)
+_ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
 
 
 @final

@@ -34,7 +34,8 @@ def _check_radius(constraint: Any) -> None:
     radius = constraint.radius
     if not (np.isscalar(radius) and np.isreal(radius) and 0.0 < float(radius) < np.inf):  # type: ignore[arg-type]
         raise ValueError(
-            f"radius must be a positive, finite number; got radius={radius!r} for {type(constraint).__name__}."
+            f"radius must be a positive, finite number; "
+            f"got radius={radius!r} for {type(constraint).__name__}."
         )
 
 

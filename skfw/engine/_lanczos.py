@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import eigh_tridiagonal
 
 from ._protocols import Array
@@ -24,6 +26,7 @@ from ._protocols import Array
 FAILURE_PROBABILITY = 1e-12
 # Standard deviation of the random part of a start vector of norm one, times the square root of its size.
 _NOISE = 1e-2
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,12 @@ def largest_eigenvalue(
             product -= known.T @ (known @ product)
         off_diagonal.append(float(np.linalg.norm(product)))
         steps += 1
-        exhausted = steps == size or off_diagonal[-1] <= np.finfo(np.float64).eps * max(diagonal)
+        exhausted = steps == size or off_diagonal[-1] <= _EPSILON * max(diagonal)
         if steps >= next_check or exhausted:
-            ritz, vectors = eigh_tridiagonal(diagonal, off_diagonal[:-1])
+            ritz, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
             value = max(float(ritz[-1]), 0.0)
             upper = value if exhausted else _largest_root(ritz, off_diagonal, log_growth)
-            upper += size * np.finfo(np.float64).eps * upper
+            upper += size * _EPSILON * upper
             if exhausted or enough(value, upper):
                 vector = vectors[:, -1] @ basis[:steps]
                 return LargestEigenvalue(value, upper, vector / np.linalg.norm(vector))
@@ -102,7 +105,7 @@ def largest_eigenvalue(
         basis[steps] = product / off_diagonal[-1]
 
 
-def _largest_root(ritz: Array, off_diagonal: list[float], log_growth: float) -> float:
+def _largest_root(ritz: npt.NDArray[Any], off_diagonal: list[float], log_growth: float) -> float:
     """Solve ``p_k(t) = exp(log_growth)`` for t above all Ritz values, from above.
 
     ``p_k(t)`` is the product of ``t - ritz_i`` divided by the product of the off-diagonal entries.
@@ -116,7 +119,7 @@ def _largest_root(ritz: Array, off_diagonal: list[float], log_growth: float) -> 
     # All factors are at least `beyond` itself, so the root is at most the geometric mean of the target.
     high = float(np.exp(target / len(ritz)))
     low = high
-    while excess(low) > 0.0 and low > np.finfo(np.float64).eps * abs(ritz[-1]):
+    while excess(low) > 0.0 and low > _EPSILON * float(ritz[-1]):
         low /= 8.0
     while high - low > 0.02 * high:
         middle = float(np.sqrt(low * high))

@@ -189,19 +189,20 @@ class MultinomialLoss(Loss):
 
     @cached_property
     def _class_weights(self) -> Array:
-        return np.bincount(self.labels, self.weights, minlength=self.n_classes)
+        return np.bincount(self.labels, self.weights, minlength=self.n_classes).astype(np.float64)
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`."""
         if not self.fit_intercept:
             return self._evaluate_at(predictions, np.zeros(self.n_classes))
-        best = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.n_classes,))
+        best: Array = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.n_classes,))
         evaluation = self._evaluate_at(predictions, best)
         slope = evaluation.residual.sum(axis=0)
         for _ in range(_NEWTON_STEPS):
             if np.abs(slope).sum() <= _ROUNDING * np.abs(evaluation.residual).sum():
                 break
-            trial = self._evaluate_at(predictions, best + self._newton_step(evaluation, slope))
+            probability = self._weighted_probability(evaluation.residual)
+            trial = self._evaluate_at(predictions, best - self._newton_decrement(probability, slope))
             if trial.value > (1.0 + _ROUNDING) * evaluation.value:
                 # Iterative scaling never increases the loss, however far Newton's model is off.
                 trial = self._evaluate_at(predictions, best + self._scaling_step(slope))
@@ -209,7 +210,7 @@ class MultinomialLoss(Loss):
             # Near the minimum the value no longer shows progress; the slope still does.
             if trial.value >= evaluation.value and np.abs(trial_slope).sum() >= np.abs(slope).sum():
                 break
-            evaluation, slope, best = trial, trial_slope, np.asarray(trial.intercept)
+            evaluation, slope, best = trial, trial_slope, np.asarray(trial.intercept, dtype=np.float64)
         return self._balance(evaluation)
 
     def _evaluate_at(self, predictions: Array, intercept: Array) -> Evaluation:
@@ -232,15 +233,14 @@ class MultinomialLoss(Loss):
         probability[np.arange(len(self.labels)), self.labels] += self.weights
         return probability
 
-    def _intercept_hessian(self, probability: Array) -> Array:
-        scaled = probability / self.weights[:, np.newaxis]
-        return np.diag(probability.sum(axis=0)) - probability.T @ scaled
-
-    def _newton_step(self, evaluation: Evaluation, slope: Array) -> Array:
+    def _newton_decrement(self, probability: Array, slope: Array) -> Array:
+        """Solve with the Hessian in the intercepts, given weighted probabilities."""
+        hessian = np.diag(probability.sum(axis=0)) - probability.T @ (
+            probability / self.weights[:, np.newaxis]
+        )
         # The same number added to all intercepts changes nothing: pin that direction down to stay regular.
-        hessian = self._intercept_hessian(self._weighted_probability(evaluation.residual))
-        step: Array = -np.linalg.lstsq(hessian + 1.0 / self.n_classes, slope, rcond=None)[0]
-        return step
+        hessian += 1.0 / self.n_classes
+        return np.linalg.lstsq(hessian, slope, rcond=None)[0].astype(np.float64)
 
     def _scaling_step(self, slope: Array) -> Array:
         tiny = np.finfo(np.float64).tiny
@@ -270,8 +270,7 @@ class MultinomialLoss(Loss):
         result = float(np.vdot(product, centred))
         if self.fit_intercept:
             slope = product.sum(axis=0)
-            hessian = self._intercept_hessian(probability) + 1.0 / self.n_classes
-            result -= float(slope @ np.linalg.lstsq(hessian, slope, rcond=None)[0])
+            result -= float(slope @ self._newton_decrement(probability, slope))
         return result
 
     def curvature_bound(self, change: Array) -> float:

@@ -12,7 +12,7 @@ import inspect
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +60,7 @@ class Loss(ABC):
         Positive, summing to one.
     """
 
-    curvature: float
+    curvature: ClassVar[float]
     weights: Array
 
     @abstractmethod

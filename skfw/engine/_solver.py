@@ -16,7 +16,8 @@ from ._restart import GapRestart
 from ._steps import LineSearch
 from ._trace import Trace
 
-# An oracle that works iteratively is asked for a slack of this fraction of the gap.
+# An iterative oracle is asked for a slack of at most this fraction of the gap. On MovieLens 100K, less made
+# it slower and the steps hardly better, more made it faster and the bound much worse.
 _ORACLE_SHARE = 0.25
 
 
@@ -139,7 +140,7 @@ def frank_wolfe(
     best_x, best_predictions, best = x, predictions, evaluation
     plane, atom = None, None
     lower_bound, average_bound, clock = -np.inf, -np.inf, 0.0
-    n_restarts, status = 0, "max_iter"
+    n_restarts = 0
     trace = Trace()
     for iteration in range(max_iter + 1):
         hint = Hint(iteration, atom, _ORACLE_SHARE * (best.value - lower_bound))
@@ -151,7 +152,7 @@ def frank_wolfe(
                 plane, clock = None, restart.clock(evaluation.value - average_bound)
                 n_restarts += 1
 
-        weight = momentum.weight(clock)
+        weight = momentum.weight(clock) if plane else 1.0
         plane = plane.blend(evaluation, weight) if plane else AveragePlane.tangent(evaluation)
         minimum = constraint.lmo(linear_map.adjoint(plane.residual), hint)
         atom, average_bound = minimum.atom, plane.lower_bound(minimum)
@@ -165,7 +166,12 @@ def frank_wolfe(
             change = atom.image(linear_map) - predictions
             step = step_rule.step(Line(loss, x, atom, predictions, change, evaluation, momentum.step(clock)))
         trace.add(
-            objective=evaluation.value, lower_bound=lower_bound, gap=gap, step=step, weight=weight, atoms=_size(x)
+            objective=evaluation.value,
+            lower_bound=lower_bound,
+            gap=gap,
+            step=step,
+            weight=weight,
+            atoms=_size(x),
         )
         if last:
             status = "converged" if gap <= tolerance else "stopped" if stopped else "max_iter"

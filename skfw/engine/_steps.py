@@ -37,7 +37,7 @@ class Smooth(StepRule):
         """Return the minimiser of the bound, clipped to [0, 1]."""
         if line.length == 0.0:
             return 0.0
-        return _clip(-line.slope * line.length, self.lipschitz * line.atom.squared_distance(line.x))
+        return _clip(-line.slope * line.length / self.lipschitz, line.atom.squared_distance(line.x))
 
 
 @final
@@ -49,7 +49,7 @@ class Directional(StepRule):
         """Return the minimiser of the bound, clipped to [0, 1]."""
         if line.length == 0.0:
             return 0.0
-        return _clip(-line.slope, line.loss.curvature_bound(line.unit) * line.length)
+        return _clip(-line.slope / line.length, line.loss.curvature_bound(line.unit))
 
 
 @final

@@ -32,6 +32,9 @@ class Trace:
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return the table as a dictionary of arrays."""
-        table = {name: np.array(values) for name, values in zip(_COLUMNS, zip(*self.rows, strict=True), strict=True)}
+        table = {
+            name: np.array(values)
+            for name, values in zip(_COLUMNS, zip(*self.rows, strict=True), strict=True)
+        }
         table["atoms"] = table["atoms"].astype(np.intp)
         return table

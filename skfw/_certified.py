@@ -1,0 +1,81 @@
+"""What the estimators share: the run of the solver and the fitted attributes that certify it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from ._params import check_flag, check_integer, check_number, make_momentum, make_step_rule
+from .engine import Constraint, GapRestart, LinearMap, Loss, Result, State, frank_wolfe
+
+
+class CertifiedFitMixin:
+    """Solves the problem an estimator has built, and sets the attributes of the certificate."""
+
+    def _check_solver_params(self) -> None:
+        make_momentum(self.momentum)
+        make_step_rule(self.step_size, lambda: 1.0)
+        check_flag("restart", self.restart)
+        check_number("tol", self.tol, at_least=0.0)
+        check_integer("max_iter", self.max_iter, at_least=1)
+        check_integer("verbose", int(self.verbose) if self.verbose is True else self.verbose, at_least=0)
+        check_flag("warm_start", self.warm_start)
+        if self.lipschitz is not None:
+            check_number("lipschitz", self.lipschitz, above=0.0)
+
+    def _solve(
+        self, loss: Loss, linear_map: LinearMap, constraint: Constraint, start, unit: float = 1.0
+    ) -> Result:
+        """Run the solver; the objective is reported in units of `unit`."""
+
+        def lipschitz() -> float:
+            if self.lipschitz is not None:
+                return float(self.lipschitz)
+            return loss.curvature * linear_map.squared_norm(loss.weights)
+
+        zero = linear_map.zeros()
+        null = loss.evaluate(linear_map.apply(zero)).value
+        result = frank_wolfe(
+            loss,
+            linear_map,
+            constraint,
+            momentum=make_momentum(self.momentum),
+            step_rule=make_step_rule(self.step_size, lipschitz),
+            restart=GapRestart(lipschitz() * constraint.diameter(zero.shape) ** 2) if self.restart else None,
+            tolerance=self.tol * null,
+            max_iter=self.max_iter,
+            start=start,
+            callback=_print_progress if self.verbose else None,
+        )
+        self.n_iter_ = result.n_iter
+        self.n_restarts_ = result.n_restarts
+        self.converged_ = result.status == "converged"
+        self.objective_ = unit * result.objective
+        self.lower_bound_ = unit * result.lower_bound
+        self.gap_ = unit * result.gap
+        self.trace_ = dict(result.trace)
+        with np.errstate(over="ignore"):  # an infinite gap is a valid one
+            for name in ("objective", "lower_bound", "gap"):
+                self.trace_[name] = unit * self.trace_[name]
+        if not self.converged_:
+            relative = result.gap / null if null > 0.0 else np.inf
+            warnings.warn(
+                f"{type(self).__name__} stopped after max_iter={self.max_iter} steps with a certified gap "
+                f"of {self.gap_:.3g}, which is {relative:.3g} of the objective of the zero model; "
+                f"tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a smaller "
+                "one raise max_iter, scale the features, or lower the radius.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return result
+
+
+def _print_progress(state: State) -> None:
+    """Print the iterations 0, 1, ..., 9, 10, 20, ..., 90, 100, 200, ..."""
+    if state.iteration == 0:
+        print(f"{'iteration':>9} {'objective':>12} {'lower bound':>12} {'gap':>9}")
+    digits = str(state.iteration)
+    if not digits[1:].strip("0"):
+        print(f"{state.iteration:9d} {state.objective:12.6g} {state.lower_bound:12.6g} {state.gap:9.2e}")

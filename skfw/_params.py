@@ -1,0 +1,119 @@
+"""From the estimators' flat parameters to the engine's objects, with errors that name what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+
+import numpy as np
+
+from .engine import (
+    Constant,
+    Constraint,
+    Directional,
+    L1Ball,
+    L2Ball,
+    LineSearch,
+    LInfBall,
+    Momentum,
+    NoMomentum,
+    NSupportBall,
+    NuclearBall,
+    ParameterFree,
+    Simplex,
+    Smooth,
+    StepRule,
+    Uniform,
+    Weighted,
+)
+
+_BALLS = {"l1": L1Ball, "l2": L2Ball, "linf": LInfBall, "simplex": Simplex}
+LOGISTIC_CONSTRAINTS = (*_BALLS, "n_support", "nuclear")
+COMPLETION_CONSTRAINTS = ("nuclear",)
+_MOMENTA = {"weighted": Weighted(), "uniform": Uniform(), "none": NoMomentum()}
+_STEPS = ("parameter_free", "smooth", "directional", "line_search")
+
+
+def make_constraint(constraint, radius, names, *, support_size=None, seed=0) -> Constraint:
+    """Return the constraint that a name and a radius stand for; an object stands for itself."""
+    if isinstance(constraint, Constraint):
+        return constraint
+    if constraint not in names:
+        raise ValueError(
+            f"constraint must be one of {', '.join(map(repr, names))} or a Constraint object; "
+            f"got constraint={constraint!r}."
+        )
+    check_number("radius", radius, above=0.0)
+    if constraint == "n_support":
+        check_integer("support_size", support_size, at_least=1)
+        return NSupportBall(float(radius), int(support_size))
+    if constraint == "nuclear":
+        return NuclearBall(float(radius), seed)
+    return _BALLS[constraint](float(radius))
+
+
+def make_momentum(momentum) -> Momentum:
+    """Return the momentum that a name or a constant weight stands for."""
+    if isinstance(momentum, str) and momentum in _MOMENTA:
+        return _MOMENTA[momentum]
+    if isinstance(momentum, Real) and 0.0 < momentum < 1.0:
+        return Constant(float(momentum))
+    raise ValueError(
+        f"momentum must be one of {', '.join(map(repr, _MOMENTA))} or a number strictly between 0 and 1; "
+        f"got momentum={momentum!r}."
+    )
+
+
+def make_step_rule(step_size, lipschitz: Callable[[], float]) -> StepRule:
+    """Return the step rule that a name stands for; `lipschitz` is called only by the rule that needs it."""
+    match step_size:
+        case "parameter_free":
+            return ParameterFree()
+        case "smooth":
+            return Smooth(lipschitz())
+        case "directional":
+            return Directional()
+        case "line_search":
+            return LineSearch()
+    raise ValueError(f"step_size must be one of {', '.join(map(repr, _STEPS))}; got step_size={step_size!r}.")
+
+
+def check_number(name, value, *, above=-np.inf, at_least=-np.inf) -> None:
+    """Raise a ValueError unless `value` is a finite number in the range."""
+    if not isinstance(value, Real) or not np.isfinite(value) or value <= above or value < at_least:
+        wanted = f"above {above:g}" if above > -np.inf else f"of at least {at_least:g}"
+        raise ValueError(f"{name} must be a finite number {wanted}; got {name}={value!r}.")
+
+
+def check_integer(name, value, *, at_least) -> None:
+    """Raise a ValueError unless `value` is an integer of at least `at_least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
+        raise ValueError(f"{name} must be an integer of at least {at_least}; got {name}={value!r}.")
+
+
+def check_flag(name, value) -> None:
+    """Raise a ValueError unless `value` is a boolean."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False; got {name}={value!r}.")
+
+
+def check_sample_weight(sample_weight, n_samples):
+    """Return the weights divided by the largest; None stands for ones."""
+    if sample_weight is None:
+        return np.ones(n_samples)
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n_samples, weights)
+    if weights.shape != (n_samples,):
+        raise ValueError(
+            f"sample_weight must have shape ({n_samples},), one weight for each sample; "
+            f"got shape {weights.shape}."
+        )
+    if not np.isfinite(weights).all() or weights.min() < 0.0:
+        raise ValueError(
+            "sample_weight must be finite and non-negative; "
+            f"got weights from {weights.min()} to {weights.max()}."
+        )
+    if weights.max() == 0.0:
+        raise ValueError("sample_weight must have a positive weight; got weights that are all zero.")
+    return weights / weights.max()
