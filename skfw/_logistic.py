@@ -112,7 +112,7 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = make_pipeline(StandardScaler(), HFWLogisticRegression("l1", radius=5)).fit(X, y)
     >>> round(model.score(X, y), 2)
-    0.98
+    0.97
     >>> fitted = model[-1]
     >>> bool(abs(fitted.coef_).sum() <= 5 + 1e-9), fitted.converged_
     (True, True)

@@ -126,10 +126,10 @@ def frank_wolfe(
     >>> import numpy as np
     >>> from skfw.engine import DesignMatrix, L1Ball, SquaredLoss, frank_wolfe
     >>> X, y = np.eye(3), np.array([3.0, 1.0, 0.0])
-    >>> result = frank_wolfe(SquaredLoss(y, np.full(3, 1 / 3)), DesignMatrix(X), L1Ball(2.0), tolerance=1e-9)
+    >>> result = frank_wolfe(SquaredLoss(y, np.full(3, 1 / 3)), DesignMatrix(X), L1Ball(2.0), tolerance=1e-3)
     >>> result.x
     array([2., 0., 0.])
-    >>> result.status, bool(result.gap <= 1e-9)
+    >>> result.status, bool(result.gap <= 1e-3)
     ('converged', True)
     """
     momentum = momentum or Weighted()

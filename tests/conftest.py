@@ -1,0 +1,30 @@
+"""Where the real data lies, for the tests that use it."""
+
+import bz2
+import os
+from pathlib import Path
+
+import pytest
+from sklearn.datasets import load_svmlight_file
+
+
+def data_folder():
+    """Return SKFW_DATA, or a folder `data` in a neighbour of the checkout that holds the files; or None."""
+    if folder := os.environ.get("SKFW_DATA"):
+        return Path(folder)
+    neighbours = Path(__file__).resolve().parents[2].glob("*/data/mushrooms.bz2")
+    return next((file.parent for file in neighbours), None)
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    folder = data_folder()
+    if folder is None or not folder.is_dir():
+        pytest.skip("the LIBSVM and MovieLens files are not here; see SKFW_DATA in the README")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mushrooms(real_data):
+    with bz2.open(real_data / "mushrooms.bz2") as file:
+        return load_svmlight_file(file)

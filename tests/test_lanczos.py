@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from skfw.engine._lanczos import largest_eigenvalue
+
+
+def spectrum(kind, size, rng):
+    if kind == "bulk":
+        return rng.uniform(size=size)
+    if kind == "outlier":
+        return np.append(rng.uniform(size=size - 1), 1.5)
+    if kind == "cluster":
+        return np.append(rng.uniform(0, 0.5, size=size - 6), 1.0 - 1e-9 * np.arange(6))
+    return np.zeros(size)
+
+
+@pytest.mark.parametrize("near", ["none", "leading", "second", "orthogonal"])
+@pytest.mark.parametrize("kind", ["bulk", "outlier", "cluster", "zero"])
+@pytest.mark.parametrize("width", [0.3, 1e-2, 1e-6])
+def test_enclosure_holds_and_is_as_tight_as_asked(kind, near, width):
+    rng = np.random.default_rng(0)
+    for seed in range(10):
+        values = np.sort(spectrum(kind, 150, rng))[::-1]
+        basis = np.linalg.qr(rng.normal(size=(150, 150)))[0]
+        A = (basis * values) @ basis.T
+        # A start that misses the leading eigenvector entirely is what a bound from the residual falls for.
+        hint = {"none": None, "leading": basis[:, 0], "second": basis[:, 1], "orthogonal": basis[:, -1]}[near]
+        found = largest_eigenvalue(
+            lambda v, A=A: A @ v,
+            150,
+            np.random.default_rng([7, seed]),
+            lambda value, upper: upper - value <= width * value,
+            near=hint,
+        )
+        rounding = 1e-12
+        assert found.value - rounding <= values[0] <= found.upper + rounding
+        assert found.upper - found.value <= width * found.value + rounding
+        assert found.vector @ A @ found.vector == pytest.approx(found.value, abs=1e-12)
+        assert np.linalg.norm(found.vector) == pytest.approx(1.0)
+
+
+def test_it_stops_early_when_little_is_asked():
+    calls = []
+
+    def apply(v):
+        calls.append(1)
+        return np.linspace(0, 1, 2000) * v
+
+    largest_eigenvalue(apply, 2000, np.random.default_rng(0), lambda value, upper: upper <= 2 * value)
+    assert len(calls) < 60
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_tiny_operators(size):
+    found = largest_eigenvalue(
+        lambda v: np.arange(1.0, size + 1) * v, size, np.random.default_rng(0), lambda value, upper: False
+    )
+    assert found.value == pytest.approx(size)
+    assert found.upper == pytest.approx(size)

@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skfw.engine import DesignMatrix, FactoredMatrix, ObservedEntries
+
+FORMATS = {"dense": np.asarray, "fortran": np.asfortranarray, "csr": sparse.csr_matrix, "csc": sparse.csc_matrix}
+
+
+def random_matrix(shape=(5000, 7), dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=shape) * (rng.uniform(size=shape) < 0.4)
+    return X.astype(dtype)
+
+
+@pytest.mark.parametrize("n_outputs", [None, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("format", FORMATS)
+def test_design_matrix_products(format, dtype, n_outputs):
+    X = random_matrix(dtype=dtype)
+    exact = X.astype(np.float64)
+    design = DesignMatrix(FORMATS[format](X), n_outputs)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=design.zeros().shape)
+    r = rng.normal(size=design.apply(x).shape)
+    # Accumulated in float64 whatever the data: the error is that of float64.
+    np.testing.assert_allclose(design.apply(x), exact @ x, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(design.adjoint(r), exact.T @ r, rtol=1e-12, atol=1e-11)
+    assert np.vdot(design.apply(x), r) == pytest.approx(np.vdot(x, design.adjoint(r)), rel=1e-10)
+
+    indices = np.array([4, 1, 6])
+    values = np.array([2.0, -1.0, 0.5])
+    few = design.zeros()
+    few.flat[indices] = values
+    np.testing.assert_allclose(design.apply_sparse(indices, values), exact @ few, atol=1e-13)
+    if n_outputs:
+        left, right = rng.normal(size=7), rng.normal(size=3)
+        np.testing.assert_allclose(design.apply_rank_one(left, right), exact @ np.outer(left, right), atol=1e-12)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+@pytest.mark.parametrize("n_outputs", [None, 3])
+def test_design_matrix_squared_norm(format, scale, n_outputs):
+    X = random_matrix((200, 30))
+    weights = np.random.default_rng(2).uniform(size=200)
+    exact = np.linalg.eigvalsh(X.T @ (weights[:, np.newaxis] * X))[-1]
+    found = DesignMatrix(FORMATS[format](X * scale), n_outputs).squared_norm(weights) / scale / scale
+    assert exact * (1 - 1e-12) <= found <= 1.011 * exact
+
+
+def test_zero_design_has_norm_zero():
+    assert DesignMatrix(np.zeros((3, 2))).squared_norm(np.ones(3)) == 0.0
+
+
+@pytest.mark.parametrize("format", ["csr", "csc"])
+def test_stored_duplicates_are_summed_without_touching_the_input(format):
+    kind = {"csr": sparse.csr_matrix, "csc": sparse.csc_matrix}[format]
+    X = kind((np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    design = DesignMatrix(X)
+    np.testing.assert_array_equal(design.apply_sparse(np.array([0, 1]), np.ones(2)), X.toarray().sum(axis=1))
+    assert X.nnz == 3
+
+
+def test_sparse_data_is_transposed_once_and_never_copied_again():
+    csr = sparse.csr_matrix(random_matrix())
+    assert np.shares_memory(DesignMatrix(csr).rows.data, csr.data)
+    csc = csr.tocsc()
+    assert np.shares_memory(DesignMatrix(csc).columns.data, csc.data)
+    assert np.shares_memory(DesignMatrix(csc).transposed.data, csc.data)
+
+
+def test_observed_entries():
+    rng = np.random.default_rng(0)
+    rows, columns = rng.integers(0, 6, 30), rng.integers(0, 4, 30)  # with repetitions
+    entries = ObservedEntries(rows, columns, (6, 4))
+    left, right = rng.normal(size=(6, 2)), rng.normal(size=(4, 2))
+    x = FactoredMatrix((6, 4), tuple(left.T), tuple(right.T), np.array([2.0, -1.0]))
+    dense = (left * [2.0, -1.0]) @ right.T
+    np.testing.assert_allclose(entries.apply(x), dense[rows, columns], atol=1e-14)
+    r = rng.normal(size=30)
+    adjoint = entries.adjoint(r)
+    expected = np.zeros((6, 4))
+    np.add.at(expected, (rows, columns), r)
+    np.testing.assert_allclose(adjoint.toarray(), expected, atol=1e-14)
+    v = rng.normal(size=4)
+    np.testing.assert_allclose(adjoint @ v, expected @ v, atol=1e-13)
+    weights = rng.uniform(size=30)
+    totals = np.zeros((6, 4))
+    np.add.at(totals, (rows, columns), weights)
+    assert entries.squared_norm(weights) == pytest.approx(totals.max())
+    with pytest.raises(TypeError, match="rank-one"):
+        entries.apply_sparse(np.array([0]), np.array([1.0]))

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+from problems import LOSSES, N_CLASSES, N_SAMPLES, data, reference_loss
+
+from skfw.engine import LogisticLoss, MultinomialLoss, SquaredLoss
+
+
+def make_loss(name, intercept, keep=slice(None), weights=None):
+    _, own_weights, signs, labels, targets = data()
+    weights = own_weights[keep] if weights is None else weights
+    if name == "logistic":
+        return LogisticLoss(signs[keep], weights, intercept)
+    if name == "multinomial":
+        return MultinomialLoss(labels[keep], N_CLASSES, weights, intercept)
+    return SquaredLoss(targets[keep], weights, intercept)
+
+
+def random_predictions(name, seed=0, scale=2.0):
+    shape = (N_SAMPLES, N_CLASSES) if name == "multinomial" else (N_SAMPLES,)
+    return scale * np.random.default_rng(seed).normal(size=shape)
+
+
+with_all_losses = pytest.mark.parametrize("name", LOSSES)
+with_and_without_intercept = pytest.mark.parametrize("intercept", [False, True])
+
+
+@with_all_losses
+@with_and_without_intercept
+def test_residual_and_curvature_match_finite_differences(name, intercept):
+    loss, z = make_loss(name, intercept), random_predictions(name)
+    change, h = random_predictions(name, seed=1), 1e-5
+    ahead, behind, here = loss.evaluate(z + h * change), loss.evaluate(z - h * change), loss.evaluate(z)
+    assert np.vdot(here.residual, change) == pytest.approx((ahead.value - behind.value) / (2 * h), rel=1e-6)
+    slopes = [np.vdot(point.residual, change) for point in (ahead, behind)]
+    curvature = loss.curvature_along(here, change)
+    assert curvature == pytest.approx((slopes[0] - slopes[1]) / (2 * h), rel=1e-6)
+    assert loss.curvature_bound(change) >= curvature * (1 - 1e-12)
+
+
+@with_all_losses
+@with_and_without_intercept
+def test_offset_is_the_tangent_planes_height(name, intercept):
+    loss, z = make_loss(name, intercept), random_predictions(name)
+    point = loss.evaluate(z)
+    assert point.offset == pytest.approx(point.value - np.vdot(point.residual, z), abs=1e-14)
+    for seed in range(1, 20):
+        other = random_predictions(name, seed, scale=5.0)
+        assert point.offset + np.vdot(point.residual, other) <= loss.evaluate(other).value + 1e-14
+
+
+@with_all_losses
+def test_intercept_is_profiled_out(name):
+    """The profiled loss is the reference loss at the best intercept, where its slope vanishes."""
+    X = data()[0]
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(X.shape[1], N_CLASSES) if name == "multinomial" else X.shape[1])
+    point = make_loss(name, True).evaluate(X @ x)
+    value, _, slope = reference_loss(name, x, point.intercept)
+    assert point.value == pytest.approx(value, rel=1e-14)
+    np.testing.assert_allclose(slope, 0.0, atol=1e-15)
+    np.testing.assert_allclose(point.residual.sum(axis=0), 0.0, atol=1e-15)
+    for delta in (-1e-3, 1e-3):
+        shift = delta * np.arange(N_CLASSES) if name == "multinomial" else delta
+        assert reference_loss(name, x, point.intercept + shift)[0] > value
+
+
+@with_all_losses
+@with_and_without_intercept
+def test_weight_is_repetition(name, intercept):
+    z = random_predictions(name)
+    counts = np.random.default_rng(5).integers(1, 4, N_SAMPLES)
+    weighted = make_loss(name, intercept, weights=counts / counts.sum()).evaluate(z)
+    rows = np.repeat(np.arange(N_SAMPLES), counts)
+    repeated = make_loss(name, intercept, rows, np.full(len(rows), 1 / len(rows))).evaluate(z[rows])
+    assert weighted.value == pytest.approx(repeated.value, rel=1e-14)
+    assert weighted.offset == pytest.approx(repeated.offset, rel=1e-13)
+    np.testing.assert_allclose(np.atleast_1d(weighted.intercept), np.atleast_1d(repeated.intercept), atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["logistic", "multinomial"])
+@with_and_without_intercept
+@pytest.mark.parametrize("scale", [1e4, 1e150, 1e300])
+def test_huge_margins(name, intercept, scale):
+    loss, z = make_loss(name, intercept), random_predictions(name, scale=scale)
+    point = loss.evaluate(z)
+    assert np.isfinite([point.value, point.offset]).all()
+    assert np.isfinite(point.residual).all()
+    assert 0.0 <= point.offset <= np.log(N_CLASSES)
+    # The plane stays below the loss where it is small: at zero.
+    assert point.offset <= loss.evaluate(0.0 * z).value + 1e-15
+    if intercept:
+        np.testing.assert_allclose(point.residual.sum(axis=0), 0.0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["logistic", "multinomial"])
+def test_log_loss_is_exact_at_huge_margins(name):
+    z = random_predictions(name, scale=1e4)
+    _, weights, signs, labels, _ = data()
+    exact = np.maximum(-signs * z, 0) if name == "logistic" else z.max(axis=1) - z[np.arange(N_SAMPLES), labels]
+    assert make_loss(name, False).evaluate(z).value == pytest.approx(weights @ exact, rel=1e-12)
+
+
+def test_tiny_losses_keep_their_digits():
+    """A separated sample has loss and residual exp(-m), not zero."""
+    loss = LogisticLoss(np.array([1.0]), np.array([1.0]))
+    point = loss.evaluate(np.array([40.0]))
+    assert point.value == pytest.approx(np.exp(-40.0), rel=1e-14)
+    assert -point.residual[0] == pytest.approx(np.exp(-40.0), rel=1e-14)
