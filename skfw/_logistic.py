@@ -181,7 +181,7 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         if len(classes) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes with a positive weight; the data "
-                f"contains only one class, {classes[0]!r}."
+                f"contains only one class, {classes[0]}."
             )
 
         if len(classes) == 2:

@@ -171,7 +171,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         scale = float(np.abs(y).max()) or 1.0
         mean, row_biases, column_biases = self._fit_biases(entries, y / scale, weights)
         centred = y / scale - mean - row_biases[rows] - column_biases[columns]
-        unit = (_cellwise_norm(entries, centred, weights) if self.normalize else 1.0 / scale) or 1.0
+        unit = (_observed_norm(entries, centred, weights) if self.normalize else 1.0 / scale) or 1.0
         start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
         result = self._solve(
             SquaredLoss(centred / unit, weights), entries, constraint, start, (scale * unit) ** 2
@@ -263,8 +263,6 @@ def _group_means(groups, values, weights):
     return np.bincount(groups, weights * values) / np.bincount(groups, weights)
 
 
-def _cellwise_norm(entries, values, weights):
-    """Frobenius norm of the observed matrix; a cell observed repeatedly has its weighted mean value."""
-    cells = entries.row_indices * entries.shape[1] + entries.column_indices
-    _, inverse = np.unique(cells, return_inverse=True)
-    return float(np.linalg.norm(_group_means(inverse, values, weights)))
+def _observed_norm(entries, values, weights):
+    """Frobenius norm of the observed matrix; an entry observed repeatedly has its weighted mean value."""
+    return float(np.linalg.norm(entries.totals(weights * values) / entries.totals(weights)))

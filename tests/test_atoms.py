@@ -62,4 +62,5 @@ def atom_matrix(atom):
 
 
 def to_dense(x):
-    return sum(w * np.outer(u, v) for u, w, v in zip(x.left, x.weights, x.right, strict=True)) + np.zeros(x.shape)
+    terms = zip(x.left, x.weights, x.right, strict=True)
+    return np.zeros(x.shape) + sum(weight * np.outer(left, right) for left, weight, right in terms)

@@ -4,7 +4,12 @@ from scipy import sparse
 
 from skfw.engine import DesignMatrix, FactoredMatrix, ObservedEntries
 
-FORMATS = {"dense": np.asarray, "fortran": np.asfortranarray, "csr": sparse.csr_matrix, "csc": sparse.csc_matrix}
+FORMATS = {
+    "dense": np.asarray,
+    "fortran": np.asfortranarray,
+    "csr": sparse.csr_matrix,
+    "csc": sparse.csc_matrix,
+}
 
 
 def random_matrix(shape=(5000, 7), dtype=np.float64):
@@ -35,7 +40,9 @@ def test_design_matrix_products(format, dtype, n_outputs):
     np.testing.assert_allclose(design.apply_sparse(indices, values), exact @ few, atol=1e-13)
     if n_outputs:
         left, right = rng.normal(size=7), rng.normal(size=3)
-        np.testing.assert_allclose(design.apply_rank_one(left, right), exact @ np.outer(left, right), atol=1e-12)
+        np.testing.assert_allclose(
+            design.apply_rank_one(left, right), exact @ np.outer(left, right), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -74,7 +74,9 @@ def test_weight_is_repetition(name, intercept):
     repeated = make_loss(name, intercept, rows, np.full(len(rows), 1 / len(rows))).evaluate(z[rows])
     assert weighted.value == pytest.approx(repeated.value, rel=1e-14)
     assert weighted.offset == pytest.approx(repeated.offset, rel=1e-13)
-    np.testing.assert_allclose(np.atleast_1d(weighted.intercept), np.atleast_1d(repeated.intercept), atol=1e-13)
+    np.testing.assert_allclose(
+        np.atleast_1d(weighted.intercept), np.atleast_1d(repeated.intercept), atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("name", ["logistic", "multinomial"])
@@ -96,7 +98,9 @@ def test_huge_margins(name, intercept, scale):
 def test_log_loss_is_exact_at_huge_margins(name):
     z = random_predictions(name, scale=1e4)
     _, weights, signs, labels, _ = data()
-    exact = np.maximum(-signs * z, 0) if name == "logistic" else z.max(axis=1) - z[np.arange(N_SAMPLES), labels]
+    exact = (
+        np.maximum(-signs * z, 0) if name == "logistic" else z.max(axis=1) - z[np.arange(N_SAMPLES), labels]
+    )
     assert make_loss(name, False).evaluate(z).value == pytest.approx(weights @ exact, rel=1e-12)
 
 

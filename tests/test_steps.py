@@ -24,7 +24,13 @@ def make_line(loss_name, intercept, seed, towards=1.0):
     x, atom = rng.normal(size=p.shape), towards * rng.normal(size=p.shape)
     z = p.linear_map.apply(x)
     return p, Line(
-        p.loss, x, DenseVector(atom), z, p.linear_map.apply(atom) - z, p.loss.evaluate(z), parameter_free_step=0.25
+        p.loss,
+        x,
+        DenseVector(atom),
+        z,
+        p.linear_map.apply(atom) - z,
+        p.loss.evaluate(z),
+        parameter_free_step=0.25,
     )
 
 
@@ -40,10 +46,15 @@ def test_line_search_is_exact(loss_name, intercept, towards):
         _, line = make_line(loss_name, intercept, seed, towards)
         step = LineSearch().step(line)
         reference = minimize_scalar(
-            lambda t, line=line: value_along(line, t), bounds=(0, 1), method="bounded", options={"xatol": 1e-10}
+            lambda t, line=line: value_along(line, t),
+            bounds=(0, 1),
+            method="bounded",
+            options={"xatol": 1e-10},
         )
         assert 0.0 <= step <= 1.0
-        assert value_along(line, step) <= min(reference.fun, value_along(line, 0), value_along(line, 1)) + 1e-14
+        assert (
+            value_along(line, step) <= min(reference.fun, value_along(line, 0), value_along(line, 1)) + 1e-14
+        )
 
 
 @pytest.mark.parametrize("loss_name", LOSSES)
@@ -53,11 +64,17 @@ def test_smooth_and_directional_minimise_their_bounds(loss_name, intercept):
         p, line = make_line(loss_name, intercept, seed)
         slope = np.vdot(line.evaluation.residual, line.change)
         distance = np.sum((line.x - line.atom.array) ** 2)
-        bounds = {Smooth(p.lipschitz): p.lipschitz * distance, Directional(): p.loss.curvature_bound(line.change)}
+        bounds = {
+            Smooth(p.lipschitz): p.lipschitz * distance,
+            Directional(): p.loss.curvature_bound(line.change),
+        }
         for rule, curvature in bounds.items():
             step = rule.step(line)
             assert step == pytest.approx(np.clip(-slope / curvature, 0, 1), abs=1e-14)
-            assert value_along(line, step) <= line.evaluation.value + slope * step + curvature * step**2 / 2 + 1e-14
+            assert (
+                value_along(line, step)
+                <= line.evaluation.value + slope * step + curvature * step**2 / 2 + 1e-14
+            )
         assert Directional().step(line) >= Smooth(p.lipschitz).step(line) - 1e-14
 
 
@@ -85,7 +102,9 @@ def test_steps_along_an_immense_change(rule):
 def test_parameter_free_steps_and_weights():
     assert ParameterFree().step(make_line("squared", False, 0)[1]) == 0.25
     for k in (0, 1, 7):
-        assert Weighted().weight(k) == Weighted().step(k) == NoMomentum().step(k) == pytest.approx(2 / (k + 2))
+        assert (
+            Weighted().weight(k) == Weighted().step(k) == NoMomentum().step(k) == pytest.approx(2 / (k + 2))
+        )
         assert Uniform().weight(k) == Uniform().step(k) == pytest.approx(1 / (k + 1))
         assert Constant(0.6).weight(k) == 0.6
         assert Constant(0.6).step(k) == pytest.approx(2 / (k + 3))

@@ -126,13 +126,19 @@ class ObservedEntries(LinearMap):
     shape: tuple[int, int]
 
     @cached_property
-    def _pattern(self) -> tuple[npt.NDArray[np.intp], sparse.csr_matrix]:
-        """Order of the entries by rows, and a CSR matrix with index arrays in that order."""
-        order = np.lexsort((self.column_indices, self.row_indices))
-        counts = np.bincount(self.row_indices, minlength=self.shape[0])
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        values = np.zeros(len(order))
-        return order, sparse.csr_matrix((values, self.column_indices[order], starts), shape=self.shape)
+    def _distinct(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The distinct entries as flat positions, in order, and which of them each entry is."""
+        return np.unique(self.row_indices * self.shape[1] + self.column_indices, return_inverse=True)
+
+    @cached_property
+    def _pattern(self) -> sparse.csr_matrix:
+        """A CSR matrix with the distinct entries stored."""
+        rows, columns = np.divmod(self._distinct[0], self.shape[1])
+        return sparse.csr_matrix((np.zeros(len(rows)), (rows, columns)), shape=self.shape)
+
+    def totals(self, values: Array) -> Array:
+        """Sum values of entries over the repetitions of each distinct entry."""
+        return np.bincount(self._distinct[1], values).astype(np.float64, copy=False)
 
     def zeros(self) -> FactoredMatrix:
         """Return the zero matrix, in factored form."""
@@ -157,12 +163,9 @@ class ObservedEntries(LinearMap):
 
     def adjoint(self, residual: Array) -> sparse.csr_matrix:
         """Return the sparse matrix with the residual at the observed entries."""
-        order, pattern = self._pattern
-        # Repeated entries are stored repeatedly: a product sums them.
-        return sparse.csr_matrix((residual[order], pattern.indices, pattern.indptr), shape=self.shape)
+        pattern = self._pattern
+        return sparse.csr_matrix((self.totals(residual), pattern.indices, pattern.indptr), shape=self.shape)
 
     def squared_norm(self, weights: Array) -> float:
         """Return the largest total weight of an entry."""
-        cells = self.row_indices * self.shape[1] + self.column_indices
-        _, inverse = np.unique(cells, return_inverse=True)
-        return float(np.bincount(inverse, weights).max())
+        return float(self.totals(weights).max())

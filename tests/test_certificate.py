@@ -1,0 +1,110 @@
+"""The certificate: whatever is combined, the lower bound is below the optimum and the rates hold."""
+
+import numpy as np
+import pytest
+from problems import MOMENTA, PROBLEMS, STEPS, problem
+
+from skfw.engine import AveragePlane, DenseVector, GapRestart, LinearMinimum, Smooth, frank_wolfe
+
+N_ITER = 40
+# The optima come from another solver and are known to about this.
+KNOWN_TO = 1e-9
+
+every_problem = pytest.mark.parametrize("names", PROBLEMS, ids=lambda names: "-".join(map(str, names)))
+every_step = pytest.mark.parametrize("step", [*STEPS, "smooth"])
+with_and_without_restart = pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+
+
+def run(p, momentum, step, restart, **options):
+    return frank_wolfe(
+        p.loss,
+        p.linear_map,
+        p.constraint,
+        momentum=MOMENTA[momentum],
+        step_rule=Smooth(p.lipschitz) if step == "smooth" else STEPS[step],
+        restart=GapRestart(p.scale) if restart else None,
+        max_iter=N_ITER,
+        **options,
+    )
+
+
+@every_problem
+@pytest.mark.parametrize("momentum", MOMENTA)
+@every_step
+@with_and_without_restart
+def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, restart):
+    p = problem(*names)
+    feasible = []
+    result = run(
+        p, momentum, step, restart, callback=lambda state: feasible.append(is_feasible(p, state.x)) and None
+    )
+    objective, bound = result.trace["objective"], result.trace["lower_bound"]
+    assert bound.max() <= p.optimum + KNOWN_TO
+    assert objective.min() >= p.optimum - KNOWN_TO
+    assert all(feasible)
+
+    # The certified gap: of the best iterate, never growing, never negative, and what is returned.
+    np.testing.assert_array_equal(result.trace["gap"], np.minimum.accumulate(objective) - bound)
+    assert np.diff(result.trace["gap"]).max(initial=0.0) <= 0.0
+    assert result.gap == result.trace["gap"][-1] >= 0.0
+    assert result.objective == objective.min()
+    assert p.loss.evaluate(p.linear_map.apply(result.x)).value == pytest.approx(result.objective, rel=1e-12)
+
+    k = np.arange(1, len(objective))
+    gap = (objective - bound)[1:]
+    if momentum == "weighted":
+        assert np.all(gap <= 2.0 * p.scale / (k + 1))
+    if momentum == "uniform" and not restart:
+        assert np.all(gap <= p.scale * np.cumsum(1.0 / k) / (2.0 * k))
+    if step != "parameter_free":
+        assert np.diff(objective).max(initial=0.0) <= 1e-15
+    if momentum == "weighted" and step == "parameter_free" and restart:
+        # After a restart the step is 2/(k + 2 + C), and the bound is 2 L D^2 / (k + C).
+        steps = result.trace["step"][:-1]
+        assert np.all(2.0 / steps - 2.0 >= np.arange(len(steps)) - 1e-9)  # C is at least 1 + the past
+        later = steps < 1.0
+        assert np.all(
+            (objective - bound)[:-1][later] <= 2.0 * p.scale / (2.0 / steps[later] - 2.0) * (1 + 1e-12)
+        )
+
+
+def is_feasible(p, x):
+    if not p.constraint.contains_zero:  # the simplex
+        return x.min() >= 0.0 and abs(x.sum() - p.constraint.radius) <= 1e-12
+    return p.constraint.norm(x) <= p.constraint.radius * (1 + 1e-12)
+
+
+@every_problem
+def test_gap_closes(names):
+    """Bound and objective meet: neither is a loose one."""
+    p = problem(*names)
+    result = frank_wolfe(p.loss, p.linear_map, p.constraint, max_iter=3000, tolerance=1e-3)
+    assert result.status == "converged"
+    assert result.objective - p.optimum <= result.gap <= 1e-3
+    assert result.n_iter == len(result.trace["gap"]) - 1
+    assert np.all(result.trace["gap"][:-1] > 1e-3)  # it stopped as soon as it could
+
+
+def test_restart_forgets_the_past_and_sets_the_clock_forward():
+    p = problem("logistic", "l2", False)
+    assert run(p, "weighted", "parameter_free", False).n_restarts == 0
+    result = run(p, "weighted", "parameter_free", True)
+    assert result.n_restarts > 0
+    fresh = result.trace["weight"] == 1.0  # the average is the newest plane alone
+    assert fresh.sum() == 1 + result.n_restarts
+    # From there on the steps are those of a run that is older than it is.
+    first = np.flatnonzero(fresh)[1]
+    assert result.trace["step"][first] <= 2.0 / (first + 3.0)
+
+
+def test_average_plane():
+    p = problem("logistic", "l2", False)
+    rng = np.random.default_rng(0)
+    points = [p.loss.evaluate(rng.normal(size=24)) for _ in range(3)]
+    plane = AveragePlane.tangent(points[0]).blend(points[1], 0.5).blend(points[2], 0.2)
+    weights = np.array([0.4, 0.4, 0.2])
+    np.testing.assert_allclose(plane.residual, weights @ [point.residual for point in points])
+    assert plane.offset == pytest.approx(weights @ [point.offset for point in points])
+    minimum = LinearMinimum(DenseVector(np.zeros(1)), value=-0.5, slack=0.25)
+    assert plane.lower_bound(minimum) == pytest.approx(plane.offset - 0.75)
+    assert plane.lower_bound(minimum) < plane.offset - 0.75  # rounded down

@@ -1,0 +1,237 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.fixes import parse_version
+
+from skfw import HFWLogisticRegression
+from skfw.engine import GroupBall, L1Ball, L2Ball
+
+CANCER = load_breast_cancer()
+# Columns that are not nearly copies of each other, so that coefficients can be compared.
+X2, y2 = StandardScaler().fit_transform(CANCER.data)[:, [0, 1, 4, 8, 9, 11, 14, 18]], CANCER.target
+IRIS = load_iris()
+X3, y3 = StandardScaler().fit_transform(IRIS.data), IRIS.target
+
+
+def penalised(norm, X, y, intercept, weights):
+    """scikit-learn's penalised model: the constrained one at the norm its coefficients have."""
+    # scikit-learn 1.8 deprecated `penalty`; before, `l1_ratio` meant nothing without it.
+    new = parse_version(sklearn.__version__) >= parse_version("1.8")
+    penalty = {"l1_ratio": {"l1": 1.0, "l2": 0.0}[norm]} if new else {"penalty": norm}
+    model = LogisticRegression(
+        C=20.0 / len(y),
+        solver={"l1": "saga", "l2": "lbfgs"}[norm],
+        fit_intercept=intercept,
+        tol=1e-10,
+        max_iter=200_000,
+        random_state=0,
+        **penalty,
+    )
+    return model.fit(X, y, weights)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_agrees_with_the_penalised_model_of_the_same_radius(norm, n_classes, intercept, weighted):
+    X, y = (X2, y2) if n_classes == 2 else (X3, y3)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, len(y)) if weighted else np.ones(len(y))
+    weights *= len(y) / weights.sum()
+    reference = penalised(norm, X, y, intercept, weights)
+    radius = np.linalg.norm(reference.coef_.ravel(), {"l1": 1, "l2": 2}[norm])
+    model = HFWLogisticRegression(
+        norm, radius, fit_intercept=intercept, momentum="none", tol=1e-5, max_iter=30_000
+    ).fit(X, y, weights)
+    optimum = log_loss(y, reference.predict_proba(X), sample_weight=weights)
+    # The certificate first: it encloses the optimum, and the model is in the ball.
+    assert model.lower_bound_ <= optimum + 1e-9
+    assert optimum <= model.objective_ + 1e-7
+    assert model.converged_
+    assert np.linalg.norm(model.coef_.ravel(), {"l1": 1, "l2": 2}[norm]) <= radius * (1 + 1e-12)
+    assert log_loss(y, model.predict_proba(X), sample_weight=weights) == pytest.approx(model.objective_)
+    # Then the model.
+    np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(X), atol=0.02)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=0.05 * max(radius, 1.0))
+
+
+def test_defaults_converge_and_predict_well_on_real_data():
+    for X, y in ((CANCER.data, y2), (IRIS.data, y3)):
+        model = make_pipeline(StandardScaler(), HFWLogisticRegression())
+        assert cross_val_score(model, X, y, error_score="raise").mean() > 0.93
+
+
+@pytest.mark.parametrize(
+    "kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix, sparse.coo_matrix, sparse.csr_array]
+)
+def test_kinds_of_data_agree(kind):
+    reference = HFWLogisticRegression(radius=5).fit(X2, y2)
+    model = HFWLogisticRegression(radius=5).fit(kind(X2), y2)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(kind(X2)), reference.predict_proba(X2), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
+def test_float32_stays_float32(kind):
+    X = X2.astype(np.float32)
+    single = HFWLogisticRegression(radius=5).fit(kind(X), y2)
+    double = HFWLogisticRegression(radius=5).fit(kind(X.astype(np.float64)), y2)
+    assert single.coef_.dtype == single.intercept_.dtype == np.float32
+    assert single.decision_function(kind(X)).dtype == np.float32
+    # Sums are in float64, so the certificate is the same to many more digits than float32 has.
+    assert single.gap_ == pytest.approx(double.gap_, rel=1e-9)
+    np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-6)
+
+
+def test_weight_is_repetition_and_zero_is_absence():
+    counts = np.random.default_rng(0).integers(0, 3, len(y3))
+    weighted = HFWLogisticRegression(radius=5).fit(X3, y3, counts)
+    repeated = HFWLogisticRegression(radius=5).fit(np.repeat(X3, counts, axis=0), np.repeat(y3, counts))
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-9)
+    assert weighted.objective_ == pytest.approx(repeated.objective_)
+    without = HFWLogisticRegression().fit(X3, y3, y3 != 1)
+    np.testing.assert_array_equal(without.classes_, [0, 2])
+
+
+def test_class_weight():
+    plain, heavy = (HFWLogisticRegression(class_weight=w).fit(X2, y2) for w in (None, {0: 20.0, 1: 1.0}))
+    assert (heavy.predict(X2) == 0).sum() > (plain.predict(X2) == 0).sum()
+    balanced = HFWLogisticRegression(class_weight="balanced").fit(X2, y2)
+    by_hand = HFWLogisticRegression().fit(
+        X2, y2, np.where(y2 == 1, 1 / (y2 == 1).mean(), 1 / (y2 == 0).mean())
+    )
+    np.testing.assert_allclose(balanced.coef_, by_hand.coef_, atol=1e-9)
+
+
+def test_strings_frames_pickle_clone_and_names():
+    frame = pd.DataFrame(X3, columns=list("abcd"))
+    labels = np.array(["red", "green", "blue"])[y3]
+    model = HFWLogisticRegression(radius=8).fit(frame, labels)
+    assert list(model.feature_names_in_) == list("abcd")
+    assert list(model.classes_) == ["blue", "green", "red"]
+    assert model.score(frame, labels) > 0.9
+    copy = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(copy.predict(frame), model.predict(frame))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(frame)
+    table = pd.DataFrame(model.trace_)
+    assert len(table) == model.n_iter_ + 1
+    assert table["gap"].iloc[-1] == model.gap_ == model.objective_ - model.lower_bound_
+
+
+def test_probabilities():
+    for X, y in ((X2, y2), (X3, y3)):
+        model = HFWLogisticRegression(radius=20).fit(X, y)
+        probability = model.predict_proba(X)
+        np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+        np.testing.assert_allclose(np.log(probability), model.predict_log_proba(X), atol=1e-9)
+        np.testing.assert_array_equal(model.predict(X), model.classes_[probability.argmax(axis=1)])
+        far = model.predict_log_proba(X * 1e4)
+        assert np.isfinite(far).all()
+    assert model.intercept_.sum() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_grid_search_over_flat_and_nested_parameters():
+    pipeline = make_pipeline(StandardScaler(), HFWLogisticRegression())
+    grid = {
+        "hfwlogisticregression__constraint": ["l1", "l2", "n_support"],
+        "hfwlogisticregression__radius": [1.0, 10.0],
+        "hfwlogisticregression__momentum": ["weighted", 0.5],
+    }
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(X3, y3)
+    assert search.best_score_ > 0.9
+
+    ball = L1Ball(1.0)
+    nested = GridSearchCV(
+        HFWLogisticRegression(ball), {"constraint__radius": [0.1, 5.0]}, cv=2, error_score="raise"
+    ).fit(X3, y3)
+    assert nested.best_params_ == {"constraint__radius": 5.0}
+    assert ball.radius == 1.0  # the object given was not touched
+    np.testing.assert_allclose(
+        nested.best_estimator_.coef_, HFWLogisticRegression("l1", 5.0).fit(X3, y3).coef_, atol=1e-12
+    )
+
+
+def test_group_ball_selects_features_for_all_classes_at_once():
+    rng = np.random.default_rng(0)
+    X = np.hstack([X3, rng.normal(size=(len(X3), 6))])
+    model = HFWLogisticRegression(GroupBall(2.0, np.arange(10))).fit(X, y3)
+    used = np.abs(model.coef_).max(axis=0) > 0
+    assert used[2:4].all()
+    assert not used[4:].any()
+    assert model.converged_
+
+
+def test_nuclear_ball_shares_directions_between_classes():
+    model = HFWLogisticRegression("nuclear", 3.0, tol=1e-3).fit(X3, y3)
+    values = np.linalg.svd(model.coef_, compute_uv=False)
+    assert values.sum() <= 3.0 * (1 + 1e-12)
+    assert model.score(X3, y3) > 0.9
+
+
+def test_sparsify_and_densify():
+    model = HFWLogisticRegression(radius=2).fit(X2, y2)
+    dense = model.predict_proba(X2)
+    assert sparse.issparse(model.sparsify().coef_)
+    np.testing.assert_allclose(model.predict_proba(X2), dense)
+    np.testing.assert_allclose(model.predict_proba(sparse.csr_matrix(X2)), dense)
+    assert isinstance(model.densify().coef_, np.ndarray)
+
+
+@pytest.mark.parametrize("X, y", [(X2, y2), (X3, y3)])
+def test_warm_start_goes_on_from_the_last_coefficients(X, y):
+    model = HFWLogisticRegression("l2", 5.0, warm_start=True, tol=1e-3).fit(X, y)
+    cold = model.objective_
+    model.fit(X, y)
+    assert model.trace_["objective"][0] == pytest.approx(cold)
+    for radius in (8.0, 1.0):  # stays where it is, is shrunk
+        model.set_params(radius=radius).fit(X, y)
+        assert np.linalg.norm(model.coef_) <= radius * (1 + 1e-12)
+        assert model.converged_
+    model.sparsify().fit(X, y)
+    # What no longer fits starts afresh.
+    model.fit(X[:, :2], y)
+    model.set_params(constraint="simplex", max_iter=100_000, tol=0.1).fit(X, y)
+
+
+def test_not_converged_says_so():
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=3 steps with a certified gap of .*; tol=0.01"):
+        model = HFWLogisticRegression(max_iter=3).fit(X2, y2)
+    assert not model.converged_
+    assert model.n_iter_ == 3
+    assert model.gap_ > 0
+
+
+def test_verbose_prints_a_table(capsys):
+    HFWLogisticRegression(verbose=1, radius=3).fit(X2, y2)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["iteration", "objective", "lower", "bound", "gap"]
+    assert [int(line.split()[0]) for line in lines[1:4]] == [0, 1, 2]
+    HFWLogisticRegression(radius=3).fit(X2, y2)
+    assert capsys.readouterr().out == ""
+
+
+def test_inputs_are_not_modified():
+    for kind in (np.asarray, sparse.csr_matrix, sparse.csc_matrix):
+        X, y, w = kind(X2.copy()), y2.copy(), np.ones(len(y2))
+        before = X.copy()
+        HFWLogisticRegression("l2").fit(X, y, w)
+        assert abs(X - before).max() == 0
+        assert (w == 1).all()
+
+
+def test_an_objects_own_radius_counts():
+    model = HFWLogisticRegression(L2Ball(0.5), radius=-1.0).fit(X2, y2)
+    assert np.linalg.norm(model.coef_) == pytest.approx(0.5, rel=0.05)

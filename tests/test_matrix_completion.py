@@ -1,0 +1,212 @@
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+from skfw import HFWMatrixCompletion
+from skfw.engine import NuclearBall
+
+
+def made_data(shape=(40, 25), rank=2, share=0.6, noise=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1])) + 2.0
+    entries = np.argwhere(rng.uniform(size=shape) < share)
+    rng.shuffle(entries)
+    return entries, truth[tuple(entries.T)] + noise * rng.normal(size=len(entries)), truth
+
+
+ENTRIES, VALUES, TRUTH = made_data()
+EVERYWHERE = np.argwhere(np.ones_like(TRUTH))
+
+
+def rmse(a, b):
+    return np.sqrt(np.mean((a - b) ** 2))
+
+
+def test_completes_a_matrix():
+    model = HFWMatrixCompletion(biases="mean", tol=1e-3, max_iter=3000, random_state=0).fit(ENTRIES, VALUES)
+    assert rmse(model.predict(EVERYWHERE), TRUTH[tuple(EVERYWHERE.T)]) < 0.2
+    assert model.converged_
+
+
+@pytest.mark.parametrize("biases", ["none", "mean", "rows", "columns", "both"])
+def test_attributes_make_up_the_prediction(biases):
+    model = HFWMatrixCompletion(1.0, biases=biases, random_state=0).fit(ENTRIES, VALUES)
+    matrix = (
+        model.mean_
+        + model.row_biases_[:, np.newaxis]
+        + model.column_biases_
+        + model.row_factors_ @ model.column_factors_.T
+    )
+    np.testing.assert_allclose(model.predict(EVERYWHERE), matrix.ravel(), atol=1e-12)
+    assert model.row_factors_.shape == (40, model.rank_)
+    np.testing.assert_allclose(
+        model.row_factors_.T @ model.row_factors_, np.diag(model.singular_values_), atol=1e-9
+    )
+    np.testing.assert_array_equal(model.row_ids_, np.arange(40))
+    assert (model.mean_ != 0) == (biases != "none")
+    assert model.row_biases_.any() == (biases in ("rows", "both"))
+    assert model.column_biases_.any() == (biases in ("columns", "both"))
+    assert model.objective_ == pytest.approx(0.5 * rmse(model.predict(ENTRIES), VALUES) ** 2)
+    # The radius is in units of the norm of what the biases leave.
+    left = VALUES - (model.mean_ + model.row_biases_[ENTRIES[:, 0]] + model.column_biases_[ENTRIES[:, 1]])
+    assert model.singular_values_.sum() == pytest.approx(np.linalg.norm(left), rel=0.05)
+    assert model.singular_values_.sum() <= np.linalg.norm(left) * (1 + 1e-9)
+    if biases == "both":
+        assert np.abs(np.bincount(ENTRIES[:, 1], left)).max() < 1e-12
+
+
+def test_radius_without_normalisation_is_in_the_datas_units():
+    unit = np.linalg.norm(VALUES)
+    normalised = HFWMatrixCompletion(0.5, biases="none", random_state=0).fit(ENTRIES, VALUES)
+    plain = HFWMatrixCompletion(0.5 * unit, biases="none", normalize=False, random_state=0).fit(
+        ENTRIES, VALUES
+    )
+    np.testing.assert_allclose(normalised.predict(ENTRIES), plain.predict(ENTRIES), rtol=1e-9)
+    ball = NuclearBall(0.5 * unit)
+    given = HFWMatrixCompletion(constraint=ball, biases="none", normalize=False).fit(ENTRIES, VALUES)
+    assert given.objective_ == pytest.approx(plain.objective_, rel=0.05)
+
+
+def test_the_models_scale_with_the_values():
+    model, scaled = (
+        HFWMatrixCompletion(random_state=0).fit(ENTRIES, scale * VALUES) for scale in (1.0, 1024.0)
+    )
+    np.testing.assert_allclose(scaled.predict(ENTRIES), 1024 * model.predict(ENTRIES), rtol=1e-9)
+    assert scaled.gap_ == pytest.approx(2**20 * model.gap_)
+    np.testing.assert_allclose(scaled.trace_["gap"], 2**20 * model.trace_["gap"])
+
+
+def test_unseen_ids_fall_back_to_the_biases():
+    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
+    predictions = model.predict([[3, 999], [999, 5], [999, 999]])
+    expected = model.mean_ + np.array([model.row_biases_[3], model.column_biases_[5], 0.0])
+    np.testing.assert_allclose(predictions, expected)
+
+
+def test_ids_of_any_kind_give_the_same_model():
+    reference = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
+    expected = reference.predict(ENTRIES)
+    users = np.array([f"user {i:02d}" for i in range(40)])[ENTRIES[:, 0]]
+    films = np.array([f"film {i:02d}" for i in range(25)])[ENTRIES[:, 1]]
+    frame = pd.DataFrame({"user": users, "film": films})
+    mixed = pd.DataFrame({"user": ENTRIES[:, 0] + 100, "film": films})
+    several = pd.DataFrame({"user": users, "genre": ENTRIES[:, 1] // 5, "number": ENTRIES[:, 1] % 5})
+    for X in (ENTRIES.astype(float) / 7, np.column_stack([users, films]), frame, mixed, several):
+        model = HFWMatrixCompletion(random_state=0).fit(X, VALUES)
+        np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9)
+    assert list(model.feature_names_in_) == ["user", "genre", "number"]
+    assert model.row_ids_[0] == "user 00"
+    assert [tuple(ids) for ids in model.column_ids_[:2]] == [(0, 0), (0, 1)]
+    assert len(model.column_ids_) == 25
+    assert np.isfinite(model.predict(pd.DataFrame({"user": ["new"], "genre": [0], "number": [1]}))).all()
+
+
+def test_weight_is_repetition_and_zero_is_absence():
+    counts = np.random.default_rng(0).integers(0, 3, len(VALUES))
+    noisy = np.repeat(np.arange(len(VALUES)), counts)
+    weighted = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES, counts)
+    repeated = HFWMatrixCompletion(random_state=0).fit(ENTRIES[noisy], VALUES[noisy])
+    absent = HFWMatrixCompletion(random_state=0).fit(
+        ENTRIES[counts > 0], VALUES[counts > 0], counts[counts > 0]
+    )
+    np.testing.assert_allclose(weighted.predict(EVERYWHERE), repeated.predict(EVERYWHERE), rtol=1e-6)
+    np.testing.assert_allclose(weighted.predict(EVERYWHERE), absent.predict(EVERYWHERE), rtol=1e-12)
+    assert weighted.objective_ == pytest.approx(repeated.objective_)
+    # The scale of the weights means nothing.
+    scaled = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES, 7.0 * counts)
+    np.testing.assert_allclose(weighted.predict(EVERYWHERE), scaled.predict(EVERYWHERE), rtol=1e-9)
+
+
+def test_conflicting_values_of_one_entry_are_averaged():
+    X = np.vstack([ENTRIES, ENTRIES])
+    y = np.concatenate([VALUES - 0.5, VALUES + 0.5])
+    twice = HFWMatrixCompletion(tol=1e-3, max_iter=5000, random_state=0).fit(X, y)
+    once = HFWMatrixCompletion(tol=1e-3, max_iter=5000, random_state=0).fit(ENTRIES, VALUES)
+    assert twice.objective_ == pytest.approx(once.objective_ + 0.5 * 0.5**2, rel=1e-2)
+
+
+def test_cross_validation_grid_search_clone_and_pickle():
+    entries, values, _ = made_data(noise=0.5)
+    model = HFWMatrixCompletion(biases="mean", random_state=0)
+    assert cross_val_score(model, entries, values, cv=3, error_score="raise").mean() > 0.5
+    search = GridSearchCV(model, {"radius": [0.1, 1.0, 2.0]}, cv=3, error_score="raise").fit(entries, values)
+    assert search.best_params_["radius"] > 0.1
+    nested = GridSearchCV(
+        HFWMatrixCompletion(constraint=NuclearBall(1.0)),
+        {"constraint__radius": [0.1, 1.0]},
+        cv=3,
+        error_score="raise",
+    ).fit(entries, values)
+    assert nested.best_params_ == {"constraint__radius": 1.0}
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(copy.predict(entries), search.predict(entries))
+    assert clone(copy).radius == copy.radius
+
+
+def test_clip():
+    model = HFWMatrixCompletion(clip=(1.5, 2.5), random_state=0).fit(ENTRIES, VALUES)
+    predictions = model.predict(EVERYWHERE)
+    assert predictions.min() == 1.5
+    assert predictions.max() == 2.5
+
+
+def test_random_state_decides_the_bits():
+    entries, values, _ = made_data((150, 120), share=0.3)  # large enough for the iterative oracle
+    first, second, other = (HFWMatrixCompletion(random_state=s).fit(entries, values) for s in (0, 0, 1))
+    np.testing.assert_array_equal(first.predict(entries), second.predict(entries))
+    assert not np.array_equal(first.predict(entries), other.predict(entries))
+    np.testing.assert_allclose(first.objective_, other.objective_, rtol=0.05)
+
+
+def test_warm_start_with_other_ids():
+    model = HFWMatrixCompletion(warm_start=True, random_state=0).fit(ENTRIES, VALUES)
+    objective, steps = model.objective_, model.n_iter_
+    model.fit(ENTRIES, VALUES)
+    assert model.trace_["objective"][0] == pytest.approx(objective)
+    assert model.n_iter_ < steps
+    new = np.vstack([ENTRIES[ENTRIES[:, 0] > 5], [[100, 0], [0, 100]]])
+    model.set_params(radius=0.5).fit(new, np.append(VALUES[ENTRIES[:, 0] > 5], [2.0, 2.0]))
+    assert model.converged_
+    assert len(model.row_ids_) == 36
+    model.fit(np.column_stack([ENTRIES, ENTRIES[:, 1]]), VALUES)  # columns named otherwise: from zero
+    assert model.converged_
+
+
+def test_not_converged_says_so():
+    with pytest.warns(ConvergenceWarning, match="certified gap"):
+        model = HFWMatrixCompletion(max_iter=2, random_state=0).fit(ENTRIES, VALUES)
+    assert model.rank_ <= 2
+
+
+@pytest.mark.parametrize(
+    "entries, values",
+    [
+        ([[0, 0]], [3.0]),
+        ([[0, 0], [1, 1]], [3.0, 3.0]),
+        (EVERYWHERE, np.full(len(EVERYWHERE), 4.2)),
+        (ENTRIES, 0.0 * VALUES),
+        (ENTRIES, 1e150 * VALUES),
+        (ENTRIES, 1e-150 * VALUES),
+    ],
+    ids=["one entry", "diagonal", "constant", "zero", "huge", "tiny"],
+)
+@pytest.mark.parametrize("radius", [1e-12, 1.0])
+def test_odd_data(entries, values, radius):
+    model = HFWMatrixCompletion(radius, random_state=0).fit(entries, values)
+    predictions = model.predict(entries)
+    assert np.isfinite(predictions).all()
+    assert np.isfinite(model.gap_)
+    if len(set(np.asarray(values))) == 1:
+        np.testing.assert_allclose(predictions, values, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_huge_radius_interpolates():
+    model = HFWMatrixCompletion(1e12, max_iter=100, random_state=0).fit(ENTRIES, VALUES)
+    assert np.isfinite(model.predict(EVERYWHERE)).all()
+    assert model.gap_ >= 0
