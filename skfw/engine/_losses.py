@@ -104,7 +104,8 @@ class LogisticLoss(Loss):
         return Evaluation(value, residual, offset, best)
 
     def _residual(self, margins: Array, tail: Array) -> Array:
-        error = np.where(margins < 0.0, 1.0 - tail, tail)
+        error = (margins < 0.0) - tail
+        np.abs(error, out=error)  # 1 - tail where the margin is negative, else tail
         error *= self.weights
         error *= self.signs
         return np.negative(error, out=error)
