@@ -45,7 +45,9 @@ def seconds_each(function, repeat):
 
 def main():
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with the LIBSVM files")
     parser.add_argument("--iterations", type=int, default=100, help="iterations of one run")
     parser.add_argument("--rounds", type=int, default=15, help="runs of each, in turns; medians are taken")
@@ -60,7 +62,11 @@ def main():
         design = DesignMatrix(X)
         transposed = X.T.tocsr()
         rng = np.random.default_rng(0)
-        residual, model, z = rng.normal(size=n_samples), rng.normal(size=X.shape[1]), rng.normal(size=n_samples)
+        residual, model, z = (
+            rng.normal(size=n_samples),
+            rng.normal(size=X.shape[1]),
+            rng.normal(size=n_samples),
+        )
         for constraint_name, constraint in CONSTRAINTS.items():
             for step_name, step_rule in STEPS.items():
 

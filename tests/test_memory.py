@@ -1,0 +1,61 @@
+"""What a fit allocates."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skfw import HFWLogisticRegression, HFWMatrixCompletion
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def peak_of(function):
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2"])
+@pytest.mark.parametrize("step_size", ["directional", "line_search"])
+def test_csr_is_copied_once(constraint, step_size):
+    rng = np.random.default_rng(0)
+    X = sparse.random(20_000, 1_000, 0.1, format="csr", random_state=rng)
+    y = rng.integers(0, 2, 20_000)
+    size = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    model = HFWLogisticRegression(constraint, step_size=step_size, max_iter=10, tol=0.0)
+    peak = peak_of(lambda: model.fit(X, y))
+    vectors = 8 * sum(X.shape)
+    assert peak < size + 25 * vectors
+    csc = X.tocsc()
+    assert peak_of(lambda: model.fit(csc, y)) < 25 * vectors
+
+
+def test_dense_is_not_copied():
+    rng = np.random.default_rng(0)
+    for dtype in (np.float64, np.float32):
+        X, y = rng.normal(size=(20_000, 200)).astype(dtype), rng.integers(0, 2, 20_000)
+        model = HFWLogisticRegression("l2", max_iter=10, tol=0.0)
+        assert peak_of(lambda X=X, y=y, model=model: model.fit(X, y)) < X.nbytes / 2
+
+
+def test_completion_never_forms_the_matrix():
+    rng = np.random.default_rng(0)
+    n_rows, n_columns, n_entries, n_iter = 20_000, 15_000, 60_000, 8
+    entries = np.column_stack([rng.integers(0, n_rows, n_entries), rng.integers(0, n_columns, n_entries)])
+    model = HFWMatrixCompletion(max_iter=n_iter, random_state=0)
+    peak = peak_of(lambda: model.fit(entries, rng.normal(size=n_entries)))
+    assert peak < 8 * n_rows * n_columns / 40  # a fraction of the dense matrix, 2.4 GB
+    assert peak < 8 * (25 * n_entries + (n_rows + n_columns) * 100)
+
+
+def test_a_long_run_holds_the_rank_not_the_iterations():
+    rng = np.random.default_rng(0)
+    entries = np.argwhere(rng.uniform(size=(60, 5)) < 0.9)
+    values = rng.normal(size=len(entries))
+    model = HFWMatrixCompletion(max_iter=2_000, tol=0.0, random_state=0).fit(entries, values)
+    assert model.trace_["atoms"].max() <= 64
+    assert model.rank_ <= 5

@@ -1,0 +1,115 @@
+"""Shapes, scales, weights and ids no one thought of."""
+
+import warnings
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
+
+from skfw import HFWLogisticRegression, HFWMatrixCompletion
+from skfw._params import LOGISTIC_CONSTRAINTS, make_constraint
+
+fast = settings(derandomize=True, deadline=None, max_examples=60)
+scales = st.sampled_from([1e-8, 1e-2, 1.0, 30.0, 1e6])
+
+
+@fast
+@given(
+    seed=st.integers(0, 10_000),
+    n_samples=st.integers(3, 25),
+    n_features=st.integers(2, 8),
+    n_classes=st.integers(2, 4),
+    scale=scales,
+    radius=scales,
+    weight_spread=st.sampled_from([0.0, 1.0, 15.0]),
+    constraint=st.sampled_from(LOGISTIC_CONSTRAINTS),
+    step_size=st.sampled_from(["parameter_free", "smooth", "directional", "line_search"]),
+    momentum=st.sampled_from(["weighted", "uniform", "none", 0.3]),
+    restart=st.booleans(),
+    fit_intercept=st.booleans(),
+)
+def test_no_feasible_model_beats_the_lower_bound(
+    seed, n_samples, n_features, n_classes, scale, radius, weight_spread, constraint, **params
+):
+    rng = np.random.default_rng(seed)
+    n_samples = max(n_samples, n_classes)
+    X = scale * rng.normal(size=(n_samples, n_features)) * (rng.uniform(size=n_features) < 0.8)
+    y = np.append(np.arange(n_classes), rng.integers(0, n_classes, n_samples - n_classes))
+    weights = np.exp(weight_spread * rng.normal(size=n_samples))
+    if constraint == "nuclear" and n_classes == 2:
+        constraint = "l2"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = HFWLogisticRegression(constraint, radius, max_iter=25, tol=1e-6, **params).fit(X, y, weights)
+    assert np.isfinite(model.coef_).all()
+    assert model.gap_ >= 0.0
+    assert log_loss(model, X, y, weights, model.coef_) <= model.objective_ * (1 + 1e-9) + 1e-12
+    ball = make_constraint(constraint, radius, LOGISTIC_CONSTRAINTS, support_size=2)
+    for _ in range(10):
+        other = (
+            rng.dirichlet(np.ones(model.coef_.size))
+            if constraint == "simplex"
+            else rng.normal(size=model.coef_.size)
+        )
+        other = ball.scale_into(1e9 * other.reshape(model.coef_.T.shape)).T
+        for share in (0.0, 0.01, 1.0):  # near the solution too
+            mixture = (1 - share) * model.coef_ + share * other
+            assert log_loss(model, X, y, weights, mixture) >= model.lower_bound_ * (1 - 1e-9) - 1e-12
+
+
+def log_loss(model, X, y, weights, coef):
+    """Log-loss of these coefficients with the model's intercept."""
+    scores = X @ coef.T + model.intercept_
+    if len(coef) == 1:
+        losses = np.logaddexp(0.0, np.where(y == 1, -1, 1) * scores[:, 0])
+    else:
+        losses = np.logaddexp.reduce(scores, axis=1) - scores[np.arange(len(y)), y]
+    return np.average(losses, weights=weights)
+
+
+@fast
+@given(
+    entries=st.lists(
+        st.tuples(st.integers(0, 6), st.integers(0, 4), st.floats(-100, 100), st.integers(0, 3)),
+        min_size=1,
+        max_size=40,
+    ),
+    radius=st.sampled_from([0.1, 1.0, 10.0]),
+    biases=st.sampled_from(["none", "mean", "rows", "columns", "both"]),
+    momentum=st.sampled_from(["weighted", "none"]),
+)
+def test_completion_of_any_entries(entries, radius, biases, momentum):
+    X = np.array([entry[:2] for entry in entries])
+    y, weights = np.array([entry[2:] for entry in entries]).T
+    weights[0] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = HFWMatrixCompletion(
+            radius, biases=biases, momentum=momentum, max_iter=50, random_state=0
+        ).fit(X, y, weights)
+    error = model.predict(X) - y
+    assert np.isclose(model.objective_, 0.5 * np.average(error**2, weights=weights), rtol=1e-6, atol=1e-9)
+    assert model.gap_ >= 0.0
+    assert np.isfinite(model.predict([[0, 0], [99, 0], [0, 99], [99, 99]])).all()
+    # Another feasible model: some rank-one matrix on the boundary of the ball.
+    rng = np.random.default_rng(0)
+    row_of, column_of = (
+        np.searchsorted(ids, X[:, i]) for i, ids in enumerate([model.row_ids_, model.column_ids_])
+    )
+    seen = weights > 0
+    base = model.mean_ + model.row_biases_[row_of[seen]] + model.column_biases_[column_of[seen]]
+    limit = radius * observed_norm(X[seen], y[seen] - base, weights[seen])
+    for _ in range(10):
+        left, right = rng.normal(size=len(model.row_ids_)), rng.normal(size=len(model.column_ids_))
+        matrix = limit * np.outer(left / np.linalg.norm(left), right / np.linalg.norm(right))
+        other = y[seen] - base - matrix[row_of[seen], column_of[seen]]
+        assert 0.5 * np.average(other**2, weights=weights[seen]) >= model.lower_bound_ * (1 - 1e-9) - 1e-9
+
+
+def observed_norm(X, values, weights):
+    cells = {}
+    for ids, value, weight in zip(map(tuple, X), values, weights, strict=True):
+        total, mass = cells.get(ids, (0.0, 0.0))
+        cells[ids] = (total + weight * value, mass + weight)
+    return np.sqrt(sum((total / mass) ** 2 for total, mass in cells.values()))
