@@ -12,6 +12,7 @@ DIR holds mushrooms.bz2, w7a.bz2 and ijcnn1.bz2 from the LIBSVM data page
 
 import argparse
 import bz2
+from itertools import product
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -43,6 +44,27 @@ def seconds_each(function, repeat):
     return (perf_counter() - start) / repeat
 
 
+def compare(X, y, constraint, step_rule, iterations, rounds):
+    """Time iterations and the work they need in turns; return medians of both and of their ratio."""
+    n_samples = len(y)
+    loss = LogisticLoss(np.where(y == y.max(), 1.0, -1.0), np.full(n_samples, 1.0 / n_samples))
+    design, transposed = DesignMatrix(X), X.T.tocsr()
+    rng = np.random.default_rng(0)
+    residual, model, z = (rng.normal(size=size) for size in (n_samples, X.shape[1], n_samples))
+    iteration, needed = [], []
+    for _ in range(rounds):
+        work = seconds_each(lambda: transposed @ residual, iterations)
+        if isinstance(constraint, L2Ball):
+            work += seconds_each(lambda: X @ model, iterations)
+        work += seconds_each(lambda: loss.evaluate(z), iterations)
+        run = seconds_each(
+            lambda: frank_wolfe(loss, design, constraint, step_rule=step_rule, max_iter=iterations), 1
+        )
+        needed.append(work)
+        iteration.append(run / iterations)
+    return median(iteration), median(needed), median(np.divide(iteration, needed))
+
+
 def main():
     """Measure and print the table."""
     parser = argparse.ArgumentParser(
@@ -57,35 +79,10 @@ def main():
     for name in DATA_SETS:
         with bz2.open(options.data / f"{name}.bz2") as file:
             X, y = load_svmlight_file(file)
-        n_samples = len(y)
-        loss = LogisticLoss(np.where(y == y.max(), 1.0, -1.0), np.full(n_samples, 1.0 / n_samples))
-        design = DesignMatrix(X)
-        transposed = X.T.tocsr()
-        rng = np.random.default_rng(0)
-        residual, model, z = (
-            rng.normal(size=n_samples),
-            rng.normal(size=X.shape[1]),
-            rng.normal(size=n_samples),
-        )
-        for constraint_name, constraint in CONSTRAINTS.items():
-            for step_name, step_rule in STEPS.items():
-
-                def run(constraint=constraint, step_rule=step_rule):
-                    frank_wolfe(loss, design, constraint, step_rule=step_rule, max_iter=options.iterations)
-
-                iteration, needed, ratios = [], [], []
-                for _ in range(options.rounds):
-                    products = seconds_each(lambda: transposed @ residual, options.iterations)
-                    if constraint_name == "l2":
-                        products += seconds_each(lambda: X @ model, options.iterations)
-                    evaluation = seconds_each(lambda: loss.evaluate(z), options.iterations)
-                    needed.append(products + evaluation)
-                    iteration.append(seconds_each(run, 1) / options.iterations)
-                    ratios.append(iteration[-1] / needed[-1])
-                print(
-                    f"{name:10} {constraint_name:10} {step_name:14} {1e6 * median(iteration):7.0f} us "
-                    f"{1e6 * median(needed):7.0f} us {median(ratios):6.2f}"
-                )
+        for (label, constraint), (step, rule) in product(CONSTRAINTS.items(), STEPS.items()):
+            iteration, needed, ratio = compare(X, y, constraint, rule, options.iterations, options.rounds)
+            times = f"{1e6 * iteration:7.0f} us {1e6 * needed:7.0f} us"
+            print(f"{name:10} {label:10} {step:14} {times} {ratio:6.2f}")
 
 
 if __name__ == "__main__":
