@@ -2,7 +2,7 @@
 
 An iteration needs one product with the transposed data and one evaluation of the loss, and in the l2 ball,
 whose atoms are dense, one product with the data. Everything else is overhead. Both are timed in turns in
-one run, and the ratio is printed.
+one run, on one thread, and the ratio is printed.
 
     python examples/benchmarks/iteration_cost.py --data DIR
 
@@ -19,6 +19,7 @@ from time import perf_counter
 
 import numpy as np
 from sklearn.datasets import load_svmlight_file
+from threadpoolctl import threadpool_limits
 
 from skfw.engine import (
     DesignMatrix,
@@ -86,4 +87,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    with threadpool_limits(1):
+        main()
