@@ -15,6 +15,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from ._protocols import Array, Evaluation, Loss
+from ._sums import inner
 
 _NEWTON_STEPS = 100
 # A sum of residuals that is this fraction of the sum of their sizes is rounding.
@@ -44,11 +45,11 @@ class SquaredLoss(Loss):
         error = predictions - self.targets
         best = 0.0
         if self.fit_intercept:
-            best = -float(self.weights @ error)
+            best = -inner(self.weights, error)
             error += best
         residual = self.weights * error
-        value = 0.5 * float(residual @ error)
-        return Evaluation(value, residual, -value - float(residual @ self.targets), best)
+        value = 0.5 * inner(residual, error)
+        return Evaluation(value, residual, -value - inner(residual, self.targets), best)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative, which is the same everywhere."""
@@ -57,8 +58,8 @@ class SquaredLoss(Loss):
     def curvature_bound(self, change: Array) -> float:
         """Return the weighted mean square of `change`, around its mean if there is an intercept."""
         if self.fit_intercept:
-            change = change - self.weights @ change
-        return float(self.weights @ (change * change))
+            change = change - inner(self.weights, change)
+        return inner(self.weights, change * change)
 
 
 @final
@@ -82,8 +83,8 @@ class LogisticLoss(Loss):
 
     @cached_property
     def _class_weights(self) -> tuple[float, float]:
-        positive = float(self.weights @ (self.signs > 0))
-        negative = float(self.weights @ (self.signs < 0))
+        positive = float(self.weights[self.signs > 0].sum())
+        negative = float(self.weights[self.signs < 0].sum())
         return negative, positive
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
@@ -94,10 +95,10 @@ class LogisticLoss(Loss):
         decay = np.exp(-size)
         log_term = np.log1p(decay)
         tail = decay / (1.0 + decay)
-        value = float(self.weights @ (log_term + np.maximum(-margins, 0.0)))
+        value = inner(self.weights, log_term + np.maximum(-margins, 0.0))
         # value - <residual, z> is the weighted mean entropy of the predicted probabilities. Summed in this
         # form all terms are positive, so nothing cancels however large the predictions are.
-        offset = float(self.weights @ (log_term + size * tail))
+        offset = inner(self.weights, log_term + size * tail)
         residual = self._residual(margins, tail)
         if self.fit_intercept:
             residual, offset = self._balance(residual, offset)
@@ -156,15 +157,15 @@ class LogisticLoss(Loss):
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative of the profiled loss along `change`."""
         hessian = self._hessian(evaluation.residual)
-        result = float(hessian @ (change * change))
+        result = inner(hessian, change * change)
         total = float(hessian.sum()) if self.fit_intercept else 0.0
-        return result - float(hessian @ change) ** 2 / total if total > 0.0 else result
+        return result - inner(hessian, change) ** 2 / total if total > 0.0 else result
 
     def curvature_bound(self, change: Array) -> float:
         """Return a quarter of the weighted mean square, around the mean if there is an intercept."""
         if self.fit_intercept:
-            change = change - self.weights @ change
-        return self.curvature * float(self.weights @ (change * change))
+            change = change - inner(self.weights, change)
+        return self.curvature * inner(self.weights, change * change)
 
 
 @final
@@ -222,9 +223,9 @@ class MultinomialLoss(Loss):
         total = probability.sum(axis=1, keepdims=True)
         probability /= total
         log_total = np.log(total[:, 0])
-        value = float(self.weights @ (log_total - shifted[rows, self.labels]))
+        value = inner(self.weights, log_total - shifted[rows, self.labels])
         # As in the binary case, the offset is the mean entropy, a sum of positive terms.
-        offset = float(self.weights @ (log_total - (probability * shifted).sum(axis=1)))
+        offset = inner(self.weights, log_total - (probability * shifted).sum(axis=1))
         probability *= self.weights[:, np.newaxis]
         probability[rows, self.labels] -= self.weights
         return Evaluation(value, probability, offset, intercept)
@@ -268,7 +269,7 @@ class MultinomialLoss(Loss):
         mean = (probability * change).sum(axis=1) / self.weights
         centred = change - mean[:, np.newaxis]
         product = probability * centred
-        result = float(np.vdot(product, centred))
+        result = inner(product, centred)
         if self.fit_intercept:
             slope = product.sum(axis=0)
             result -= float(slope @ self._newton_decrement(probability, slope))
@@ -278,4 +279,4 @@ class MultinomialLoss(Loss):
         """Return half the weighted mean square, around the class means if there is an intercept."""
         if self.fit_intercept:
             change = change - self.weights @ change
-        return self.curvature * float(self.weights @ (change * change).sum(axis=1))
+        return self.curvature * inner(self.weights, (change * change).sum(axis=1))

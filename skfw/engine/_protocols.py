@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ._sums import inner
+
 Array: TypeAlias = npt.NDArray[np.float64]
 Shape: TypeAlias = tuple[int, ...]
 # An iterate: an array, or a `FactoredMatrix`. A direction: an array, or a sparse matrix on the observed
@@ -241,7 +243,7 @@ class Line:
     @cached_property
     def slope(self) -> float:
         """Derivative of the loss along `unit`, at the iterate."""
-        return float(np.vdot(self.evaluation.residual, self.unit))
+        return inner(self.evaluation.residual, self.unit)
 
 
 class StepRule(ABC):

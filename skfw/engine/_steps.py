@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from ._protocols import Line, StepRule
+from ._sums import inner
 
 
 @final
@@ -87,7 +86,7 @@ class LineSearch(StepRule):
             else:
                 position = (low + high) / 2.0
             evaluation = line.loss.evaluate(line.predictions + position * line.unit, evaluation.intercept)
-            slope = float(np.vdot(evaluation.residual, line.unit))
+            slope = inner(evaluation.residual, line.unit)
             if slope <= 0.0:
                 low = position
             else:
