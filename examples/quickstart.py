@@ -58,6 +58,11 @@ def rmse(a, b):
     return np.sqrt(np.mean((a - b) ** 2))
 
 
+def framed(pixels):
+    """An image of eight by eight pixels with an empty frame."""
+    return np.pad(pixels.reshape(8, 8), 1, constant_values=np.nan)
+
+
 def draw(model, images, seen, completed, n_images=8):
     """Draw the run with its certificate, and some completed images."""
     try:
@@ -68,21 +73,23 @@ def draw(model, images, seen, completed, n_images=8):
     except ImportError:
         print("matplotlib is not installed: no picture. pip install matplotlib")
         return
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained", width_ratios=(2, 3))
     trace = model.trace_
     steps = np.arange(len(trace["objective"]))
     left.fill_between(steps, trace["lower_bound"], trace["objective"], alpha=0.25, label="certified gap")
     left.plot(steps, trace["objective"], label="objective")
     left.plot(steps, trace["lower_bound"], label="lower bound of the optimum")
-    left.set(xlabel="iteration", ylabel="log-loss", xscale="log", xlim=(1, None), ylim=(-0.5, 0.75))
-    left.set_title("Sparse logistic regression: the optimum is in the band")
-    left.legend(loc="lower right")
+    left.set(xlabel="iteration", ylabel="log-loss", xscale="log", xlim=(1, None), ylim=(-0.4, 0.3))
+    left.set_title("Sparse logistic regression: the optimum is in the band", fontsize="medium")
+    left.legend(loc="lower right", fontsize="small")
     rows = [np.where(seen, images, np.nan), completed, images]
-    mosaic = np.vstack([np.hstack([row[i].reshape(8, 8) for i in range(n_images)]) for row in rows])
+    mosaic = np.vstack([np.hstack([framed(row[i]) for i in range(n_images)]) for row in rows])
     right.imshow(mosaic, cmap="viridis", vmin=0, vmax=16)
-    right.set_yticks([3.5, 11.5, 19.5], ["half the pixels", "completed", "true"])
+    right.set_yticks([4.5, 14.5, 24.5], ["half the pixels", "completed", "true"])
     right.set_xticks([])
-    right.set_title("Matrix completion")
+    right.tick_params(length=0)
+    right.spines[:].set_visible(False)
+    right.set_title("Matrix completion", fontsize="medium")
     figure.savefig("quickstart.png", dpi=110)
     print("Picture saved as quickstart.png")
 
