@@ -20,7 +20,7 @@ class CertifiedFitMixin:
         check_flag("restart", self.restart)
         check_number("tol", self.tol, at_least=0.0)
         check_integer("max_iter", self.max_iter, at_least=1)
-        check_integer("verbose", int(self.verbose) if self.verbose is True else self.verbose, at_least=0)
+        check_integer("verbose", self.verbose, at_least=0)
         check_flag("warm_start", self.warm_start)
         if self.lipschitz is not None:
             check_number("lipschitz", self.lipschitz, above=0.0)
@@ -36,6 +36,7 @@ class CertifiedFitMixin:
             return loss.curvature * linear_map.squared_norm(loss.weights)
 
         zero = linear_map.zeros()
+        constraint.check(zero.shape)
         null = loss.evaluate(linear_map.apply(zero)).value
         result = frank_wolfe(
             loss,

@@ -190,7 +190,6 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         else:
             loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
             design = DesignMatrix(X, n_outputs=len(classes))
-        constraint.check(design.zeros().shape)
         result = self._solve(loss, design, constraint, self._start(constraint, design, classes))
 
         self.classes_ = classes

@@ -167,7 +167,6 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
         rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
         entries = ObservedEntries(rows, columns, (len(row_encoder.ids), len(column_encoder.ids)))
-        constraint.check(entries.shape)
         scale = float(np.abs(y).max()) or 1.0
         mean, row_biases, column_biases = self._fit_biases(entries, y / scale, weights)
         centred = y / scale - mean - row_biases[rows] - column_biases[columns]
@@ -252,10 +251,9 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         return result if self.clip is None else np.clip(result, *self.clip)
 
     def __sklearn_tags__(self):
-        """Declare that ids may be strings and categories."""
+        """Declare that ids may be strings."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
-        tags.input_tags.categorical = True
         return tags
 
 

@@ -87,7 +87,7 @@ def check_number(name, value, *, above=-np.inf, at_least=-np.inf) -> None:
 
 def check_integer(name, value, *, at_least) -> None:
     """Raise a ValueError unless `value` is an integer of at least `at_least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
+    if not isinstance(value, Integral) or value < at_least:
         raise ValueError(f"{name} must be an integer of at least {at_least}; got {name}={value!r}.")
 
 

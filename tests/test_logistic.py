@@ -215,11 +215,11 @@ def test_not_converged_says_so():
 
 
 def test_verbose_prints_a_table(capsys):
-    HFWLogisticRegression(verbose=1, radius=3).fit(X2, y2)
+    HFWLogisticRegression(verbose=True, radius=3).fit(X2, y2)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["iteration", "objective", "lower", "bound", "gap"]
     assert [int(line.split()[0]) for line in lines[1:4]] == [0, 1, 2]
-    HFWLogisticRegression(radius=3).fit(X2, y2)
+    HFWLogisticRegression(radius=3, verbose=False).fit(X2, y2)
     assert capsys.readouterr().out == ""
 
 

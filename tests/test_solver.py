@@ -7,6 +7,7 @@ from skfw.engine import (
     DenseVector,
     DesignMatrix,
     FactoredMatrix,
+    L1Ball,
     LinearMap,
     LinearMinimum,
     LineSearch,
@@ -61,6 +62,11 @@ def test_best_iterate_is_returned_where_the_last_is_worse():
     assert np.diff(objective).max() > 0  # these steps do go up
     assert result.objective == objective.min()
     assert P.loss.evaluate(P.linear_map.apply(result.x)).value == pytest.approx(objective.min())
+
+
+def test_bad_constraint_is_refused_before_the_run():
+    with pytest.raises(ValueError, match="got radius=-1.0"):
+        frank_wolfe(P.loss, P.linear_map, L1Ball(-1.0))
 
 
 def test_trace_columns():

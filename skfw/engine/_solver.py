@@ -134,6 +134,7 @@ def frank_wolfe(
     """
     momentum = momentum or Weighted()
     step_rule = step_rule or LineSearch()
+    constraint.check(linear_map.zeros().shape)
     x = _origin(loss, linear_map, constraint) if start is None else start
     predictions = linear_map.apply(x)
     evaluation = loss.evaluate(predictions)
