@@ -59,7 +59,7 @@ def rmse(a, b):
 
 
 def framed(pixels):
-    """An image of eight by eight pixels with an empty frame."""
+    """Put an empty frame around an image of eight by eight pixels."""
     return np.pad(pixels.reshape(8, 8), 1, constant_values=np.nan)
 
 

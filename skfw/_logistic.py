@@ -53,8 +53,8 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         Exact minimisation along the segment, a quadratic bound with the curvature along the segment or
         with a global Lipschitz constant, or the step that the momentum's weight prescribes.
     restart : bool, default=False
-        Whether to forget past gradients when the newest alone proves a smaller gap. Costs a second
-        product with the data in each iteration.
+        Whether to forget past gradients when the newest alone proves a smaller gap. Tightens the
+        guarantee; costs a second product with the data in each iteration and seldom saves any.
     tol : float, default=1e-2
         Stop when `gap_` is at most `tol` times the loss of the model with zero coefficients.
     max_iter : int, default=10_000

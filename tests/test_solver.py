@@ -65,7 +65,7 @@ def test_best_iterate_is_returned_where_the_last_is_worse():
 
 
 def test_bad_constraint_is_refused_before_the_run():
-    with pytest.raises(ValueError, match="got radius=-1.0"):
+    with pytest.raises(ValueError, match=r"got radius=-1\.0"):
         frank_wolfe(P.loss, P.linear_map, L1Ball(-1.0))
 
 

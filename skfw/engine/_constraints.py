@@ -73,7 +73,15 @@ class NormBall(Constraint):
 @final
 @dataclass
 class L1Ball(NormBall):
-    """Sum of absolute values at most `radius`: sparse models. An atom is one signed coordinate."""
+    """Sum of absolute values at most `radius`: sparse models. An atom is one signed coordinate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import L1Ball
+    >>> L1Ball(2.0).lmo(np.array([1.0, -3.0])).atom
+    SparseVector(indices=array([1]), values=array([2.]))
+    """
 
     def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball."""
@@ -90,7 +98,15 @@ class L1Ball(NormBall):
 @final
 @dataclass
 class L2Ball(NormBall):
-    """Euclidean norm at most `radius`: small, dense models."""
+    """Euclidean norm at most `radius`: small, dense models.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import L2Ball
+    >>> L2Ball(10.0).lmo(np.array([3.0, -4.0])).atom
+    DenseVector(array=array([-6.,  8.]))
+    """
 
     def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball."""
@@ -106,7 +122,15 @@ class L2Ball(NormBall):
 @final
 @dataclass
 class LInfBall(NormBall):
-    """Largest absolute value at most `radius`: no coefficient dominates."""
+    """Largest absolute value at most `radius`: no coefficient dominates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import LInfBall
+    >>> LInfBall(0.5).lmo(np.array([3.0, -4.0])).atom
+    DenseVector(array=array([-0.5,  0.5]))
+    """
 
     def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball."""
@@ -136,6 +160,16 @@ class NSupportBall(NormBall):
         Positive.
     support_size : int
         From one to the number of coefficients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import NSupportBall
+    >>> ball = NSupportBall(5.0, support_size=2)
+    >>> float(ball.lmo(np.array([3.0, 1.0, -4.0])).value)
+    -25.0
+    >>> round(ball.norm(np.array([3.0, 0.0, -4.0])), 6)
+    5.0
     """
 
     support_size: int = 2
@@ -187,6 +221,14 @@ class GroupBall(NormBall):
         Positive.
     groups : ndarray of shape (n_features,), integers
         The group of each feature, numbered from zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import GroupBall
+    >>> ball = GroupBall(5.0, groups=np.array([0, 0, 1]))
+    >>> ball.lmo(np.array([3.0, -4.0, 4.5])).atom
+    SparseVector(indices=array([0, 1]), values=array([-3.,  4.]))
     """
 
     groups: npt.NDArray[np.intp]
@@ -231,6 +273,13 @@ class Simplex(Constraint):
     ----------
     radius : float
         Positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import Simplex
+    >>> Simplex(1.0).lmo(np.array([1.0, -3.0])).atom
+    SparseVector(indices=array([1]), values=array([1.]))
     """
 
     radius: float
@@ -270,6 +319,14 @@ class NuclearBall(NormBall):
         Positive.
     random_state : int
         Seed of Lanczos' start vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import NuclearBall
+    >>> minimum = NuclearBall(2.0).lmo(np.diag([1.0, 3.0]))
+    >>> round(minimum.value, 9), minimum.slack < 1e-9
+    (-6.0, True)
     """
 
     random_state: int = 0

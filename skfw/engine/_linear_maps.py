@@ -33,6 +33,14 @@ class DesignMatrix(LinearMap):
         Float32 or float64; never modified.
     n_outputs : int, optional
         Number of columns of the model, one for each class. By default the model is a vector.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import DesignMatrix
+    >>> design = DesignMatrix(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    >>> design.apply(np.array([1.0, 1.0])), design.adjoint(np.array([1.0, 1.0]))
+    (array([3., 1.]), array([1., 3.]))
     """
 
     def __init__(self, X: Any, n_outputs: int | None = None) -> None:
@@ -119,6 +127,14 @@ class ObservedEntries(LinearMap):
     row_indices, column_indices : ndarray of ints
     shape : tuple of two ints
         Shape of the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import ObservedEntries
+    >>> entries = ObservedEntries(np.array([0, 1]), np.array([2, 0]), (2, 3))
+    >>> entries.apply_rank_one(np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0]))
+    array([5., 6.])
     """
 
     row_indices: npt.NDArray[np.intp]

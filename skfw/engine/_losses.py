@@ -33,6 +33,15 @@ class SquaredLoss(Loss):
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
     fit_intercept : bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import SquaredLoss
+    >>> loss = SquaredLoss(np.array([1.0, 3.0]), np.array([0.5, 0.5]), fit_intercept=True)
+    >>> point = loss.evaluate(np.zeros(2))
+    >>> point.value, point.intercept
+    (0.5, 2.0)
     """
 
     targets: Array
@@ -74,6 +83,14 @@ class LogisticLoss(Loss):
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
     fit_intercept : bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import LogisticLoss
+    >>> point = LogisticLoss(np.array([1.0, -1.0]), np.array([0.5, 0.5])).evaluate(np.zeros(2))
+    >>> round(point.value, 6), point.residual
+    (0.693147, array([-0.25,  0.25]))
     """
 
     signs: Array
@@ -181,6 +198,14 @@ class MultinomialLoss(Loss):
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
     fit_intercept : bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import MultinomialLoss
+    >>> loss = MultinomialLoss(np.array([0, 1, 2]), 3, np.full(3, 1 / 3))
+    >>> round(loss.evaluate(np.zeros((3, 3))).value, 6)
+    1.098612
     """
 
     labels: np.ndarray[tuple[int], np.dtype[np.intp]]

@@ -19,6 +19,15 @@ class GapRestart:
     ----------
     scale : float
         ``L D^2``: Lipschitz constant of the gradient times the squared diameter of the set, in one norm.
+        Where it is large compared with the gap, the weights after a restart are small and the average
+        changes slowly: the guarantee gets better, the steps often do not.
+
+    Examples
+    --------
+    >>> from skfw.engine import GapRestart
+    >>> restart = GapRestart(scale=8.0)
+    >>> restart.due(average_gap=0.5, plain_gap=0.25), restart.clock(average_gap=0.5)
+    (True, 32.0)
     """
 
     scale: float
