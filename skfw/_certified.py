@@ -37,6 +37,7 @@ class CertifiedFitMixin:
 
         zero = linear_map.zeros()
         constraint.check(zero.shape)
+        diameter = float(constraint.diameter(zero.shape))
         null = loss.evaluate(linear_map.apply(zero)).value
         result = frank_wolfe(
             loss,
@@ -44,7 +45,7 @@ class CertifiedFitMixin:
             constraint,
             momentum=make_momentum(self.momentum),
             step_rule=make_step_rule(self.step_size, lipschitz),
-            restart=GapRestart(lipschitz() * constraint.diameter(zero.shape) ** 2) if self.restart else None,
+            restart=GapRestart(lipschitz() * diameter * diameter) if self.restart else None,
             tolerance=self.tol * null,
             max_iter=self.max_iter,
             start=start,

@@ -6,6 +6,15 @@ import numpy as np
 from sklearn.preprocessing import OrdinalEncoder
 
 
+def keep_ids(X):
+    """Return a data frame whose columns have different types with exact ids.
+
+    As one array it would have their common type, in which large integers lose digits.
+    """
+    mixed = hasattr(X, "dtypes") and hasattr(X, "astype") and len(set(X.dtypes)) > 1
+    return X.astype(object) if mixed else X
+
+
 class IdEncoder:
     """Numbers the distinct rows of an array of ids, which may be numbers or strings.
 
@@ -26,9 +35,17 @@ class IdEncoder:
     def transform(self, ids):
         """Return the indices of ids, -1 for those not learned."""
         n_known = len(self._codes)
-        both = np.vstack([self._codes, self._encoder.transform(ids)])
+        both = np.vstack([self._codes, self._code(ids)])
         _, group = np.unique(both, axis=0, return_inverse=True)
         group = group.ravel()
         index_of_group = np.full(len(both), -1)
         index_of_group[group[:n_known]] = np.arange(n_known)
         return index_of_group[group[n_known:]]
+
+    def _code(self, ids):
+        try:
+            return self._encoder.transform(ids)
+        except (TypeError, ValueError):  # numbers among strings, or the reverse: compare one by one
+            lookups = [{value: code for code, value in enumerate(c)} for c in self._encoder.categories_]
+            columns = zip(lookups, ids.T, strict=True)
+            return np.array([[lookup.get(value, -1) for value in column] for lookup, column in columns]).T

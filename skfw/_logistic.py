@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -65,7 +65,7 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         Lipschitz constant of the gradient, for ``step_size="smooth"`` and ``restart=True``. By default the
         spectral constant is computed.
     class_weight : dict or "balanced", optional
-        Weights of the classes, as everywhere in scikit-learn.
+        Weights of the classes, as everywhere in scikit-learn. A class of weight zero is left out.
     warm_start : bool, default=False
         Whether to start from the last fit's coefficients, shrunk into the set if need be.
     verbose : int, default=0
@@ -74,7 +74,7 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        The best coefficients found; they lie in the set.
+        The best coefficients found; they lie in the set, up to rounding to float32 for float32 data.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     classes_ : ndarray of shape (n_classes,)
     objective_ : float
@@ -173,7 +173,8 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         check_flag("fit_intercept", self.fit_intercept)
         X, y = validate_data(self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
         check_classification_targets(y)
-        weights = check_sample_weight(sample_weight, len(y)) * compute_sample_weight(self.class_weight, y)
+        weights = check_sample_weight(sample_weight, len(y))
+        weights = check_sample_weight(weights * self._class_weights(y, weights), len(y), "class_weight")
         weights /= weights.sum()
         if not weights.all():
             X, y, weights = X[weights > 0.0], y[weights > 0.0], weights[weights > 0.0]
@@ -197,8 +198,20 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         intercept = np.atleast_1d(result.intercept)
         if len(classes) > 2:  # the softmax ignores a common shift
             intercept = intercept - intercept.mean()
-        self.intercept_ = np.resize(intercept, len(self.coef_)).astype(X.dtype)
+        self.intercept_ = intercept.astype(X.dtype)
         return self
+
+    def _class_weights(self, y, weights):
+        """Return the class weight of each sample; "balanced" counts the samples with their weights."""
+        classes, labels = np.unique(y, return_inverse=True)
+        if not isinstance(self.class_weight, str):
+            return compute_class_weight(self.class_weight, classes=classes, y=y)[labels]
+        if self.class_weight != "balanced":
+            raise ValueError(
+                f"class_weight must be None, 'balanced' or a dict; got class_weight={self.class_weight!r}."
+            )
+        totals = np.bincount(labels, weights)
+        return np.divide(1.0, totals, out=np.zeros(len(classes)), where=totals > 0.0)[labels]
 
     def _start(self, constraint, design, classes):
         """Return the last fit's coefficients as a point of the set, or None for a cold start."""

@@ -8,10 +8,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._certified import CertifiedFitMixin
-from ._ids import IdEncoder
-from ._params import COMPLETION_CONSTRAINTS, check_flag, check_number, check_sample_weight, make_constraint
+from ._ids import IdEncoder, keep_ids
+from ._params import COMPLETION_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
 from .engine import FactoredMatrix, ObservedEntries, SquaredLoss
 
+_ROUNDING = 64.0 * np.finfo(np.float64).eps
 _BIASES = ("none", "mean", "rows", "columns", "both")
 
 
@@ -45,7 +46,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     tol : float, default=2e-2
         Stop when `gap_` is at most `tol` times the objective without a low-rank part.
     max_iter : int, default=1000
-        Largest number of steps, and so of the rank.
+        Largest number of steps; each adds at most one to the rank.
     lipschitz : float, optional
         Lipschitz constant of the gradient, for ``step_size="smooth"`` and ``restart=True``.
     clip : tuple of two floats, optional
@@ -95,8 +96,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     >>> truth = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 20))
     >>> entries = np.argwhere(rng.uniform(size=truth.shape) < 0.5)
     >>> values = truth[tuple(entries.T)]
-    >>> model = HFWMatrixCompletion(radius=2, biases="none", random_state=0).fit(entries, values)
-    >>> model.converged_
+    >>> model = HFWMatrixCompletion(radius=2, biases="none", tol=1e-3, random_state=0)
+    >>> model.fit(entries, values).converged_
     True
     >>> everywhere = np.argwhere(np.ones_like(truth))
     >>> error = model.predict(everywhere) - truth[tuple(everywhere.T)]
@@ -155,9 +156,14 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         """
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         constraint = make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS, seed=seed)
+        if not constraint.low_rank:
+            raise ValueError(
+                f"constraint must be a set of matrices with rank-one atoms, such as NuclearBall; "
+                f"got constraint={constraint!r}."
+            )
         self._check_solver_params()
         self._check_params()
-        X, y = validate_data(self, X, y, dtype=None, ensure_min_features=2, y_numeric=True)
+        X, y = validate_data(self, keep_ids(X), y, dtype=None, ensure_min_features=2, y_numeric=True)
         y = y.astype(np.float64, copy=False)
         weights = check_sample_weight(sample_weight, len(y))
         weights = weights / weights.sum()
@@ -170,11 +176,15 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         scale = float(np.abs(y).max()) or 1.0
         mean, row_biases, column_biases = self._fit_biases(entries, y / scale, weights)
         centred = y / scale - mean - row_biases[rows] - column_biases[columns]
+        centred[np.abs(centred) <= _ROUNDING] = 0.0  # explained entirely: what is left is no signal
         unit = (_observed_norm(entries, centred, weights) if self.normalize else 1.0 / scale) or 1.0
         start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
-        result = self._solve(
-            SquaredLoss(centred / unit, weights), entries, constraint, start, (scale * unit) ** 2
-        )
+        square = (scale * unit) * (scale * unit)
+        if not np.isfinite(square):
+            raise ValueError(
+                f"y is too large for its squares: it reaches {scale:g} in size. Divide it first."
+            )
+        result = self._solve(SquaredLoss(centred / unit, weights), entries, constraint, start, square)
 
         left, values, right = result.x.svd()
         self._row_encoder, self._column_encoder = row_encoder, column_encoder
@@ -194,11 +204,10 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
                 f"biases must be one of {', '.join(map(repr, _BIASES))}; got biases={self.biases!r}."
             )
         check_flag("normalize", self.normalize)
-        if self.clip is not None:
-            if not (isinstance(self.clip, (tuple, list)) and len(self.clip) == 2):
-                raise ValueError(f"clip must be None or a pair of numbers; got clip={self.clip!r}.")
-            check_number("clip[0]", self.clip[0])
-            check_number("clip[1]", self.clip[1], at_least=self.clip[0])
+        if self.clip is not None and not (np.shape(self.clip) == (2,) and self.clip[0] <= self.clip[1]):
+            raise ValueError(
+                f"clip must be None or a pair of numbers in ascending order; got clip={self.clip!r}."
+            )
 
     def _fit_biases(self, entries, y, weights):
         """Return the mean, then the rows' means of what is left, then the columns'."""
@@ -239,7 +248,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         ndarray of shape (n_entries,)
         """
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=None, reset=False)
+        X = validate_data(self, keep_ids(X), dtype=None, reset=False)
         rows, columns = self._row_encoder.transform(X[:, :1]), self._column_encoder.transform(X[:, 1:])
         # Index -1, for what was not seen, reads the zero appended at the end.
         result = (

@@ -31,14 +31,19 @@ _BALLS = {"l1": L1Ball, "l2": L2Ball, "linf": LInfBall, "simplex": Simplex}
 LOGISTIC_CONSTRAINTS = (*_BALLS, "n_support", "nuclear")
 COMPLETION_CONSTRAINTS = ("nuclear",)
 _MOMENTA = {"weighted": Weighted(), "uniform": Uniform(), "none": NoMomentum()}
-_STEPS = ("parameter_free", "smooth", "directional", "line_search")
+_STEPS: dict[str, Callable[[Callable[[], float]], StepRule]] = {
+    "parameter_free": lambda lipschitz: ParameterFree(),
+    "smooth": lambda lipschitz: Smooth(lipschitz()),
+    "directional": lambda lipschitz: Directional(),
+    "line_search": lambda lipschitz: LineSearch(),
+}
 
 
 def make_constraint(constraint, radius, names, *, support_size=None, seed=0) -> Constraint:
     """Return the constraint that a name and a radius stand for; an object stands for itself."""
     if isinstance(constraint, Constraint):
         return constraint
-    if constraint not in names:
+    if not (isinstance(constraint, str) and constraint in names):
         raise ValueError(
             f"constraint must be one of {', '.join(map(repr, names))} or a Constraint object; "
             f"got constraint={constraint!r}."
@@ -66,16 +71,11 @@ def make_momentum(momentum) -> Momentum:
 
 def make_step_rule(step_size, lipschitz: Callable[[], float]) -> StepRule:
     """Return the step rule that a name stands for; `lipschitz` is called only by the rule that needs it."""
-    match step_size:
-        case "parameter_free":
-            return ParameterFree()
-        case "smooth":
-            return Smooth(lipschitz())
-        case "directional":
-            return Directional()
-        case "line_search":
-            return LineSearch()
-    raise ValueError(f"step_size must be one of {', '.join(map(repr, _STEPS))}; got step_size={step_size!r}.")
+    if not (isinstance(step_size, str) and step_size in _STEPS):
+        raise ValueError(
+            f"step_size must be one of {', '.join(map(repr, _STEPS))}; got step_size={step_size!r}."
+        )
+    return _STEPS[step_size](lipschitz)
 
 
 def check_number(name, value, *, above=-np.inf, at_least=-np.inf) -> None:
@@ -97,7 +97,7 @@ def check_flag(name, value) -> None:
         raise ValueError(f"{name} must be True or False; got {name}={value!r}.")
 
 
-def check_sample_weight(sample_weight, n_samples):
+def check_sample_weight(sample_weight, n_samples, name="sample_weight"):
     """Return the weights divided by the largest; None stands for ones."""
     if sample_weight is None:
         return np.ones(n_samples)
@@ -106,14 +106,12 @@ def check_sample_weight(sample_weight, n_samples):
         weights = np.full(n_samples, weights)
     if weights.shape != (n_samples,):
         raise ValueError(
-            f"sample_weight must have shape ({n_samples},), one weight for each sample; "
-            f"got shape {weights.shape}."
+            f"{name} must have shape ({n_samples},), one weight for each sample; got shape {weights.shape}."
         )
     if not np.isfinite(weights).all() or weights.min() < 0.0:
         raise ValueError(
-            "sample_weight must be finite and non-negative; "
-            f"got weights from {weights.min()} to {weights.max()}."
+            f"{name} must be finite and non-negative; got weights from {weights.min()} to {weights.max()}."
         )
     if weights.max() == 0.0:
-        raise ValueError("sample_weight must have a positive weight; got weights that are all zero.")
+        raise ValueError(f"{name} must have a positive weight; got weights that are all zero.")
     return weights / weights.max()

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from problems import MOMENTA, PROBLEMS, STEPS, problem
 
-from skfw.engine import AveragePlane, DenseVector, GapRestart, LinearMinimum, Smooth, frank_wolfe
+from skfw.engine import (
+    AveragePlane,
+    DenseVector,
+    DesignMatrix,
+    GapRestart,
+    L1Ball,
+    LinearMinimum,
+    LogisticLoss,
+    NoMomentum,
+    Smooth,
+    frank_wolfe,
+)
 
 N_ITER = 40
 # The optima come from another solver and are known to about this.
@@ -100,11 +111,40 @@ def test_restart_forgets_the_past_and_sets_the_clock_forward():
 def test_average_plane():
     p = problem("logistic", "l2", False)
     rng = np.random.default_rng(0)
-    points = [p.loss.evaluate(rng.normal(size=24)) for _ in range(3)]
-    plane = AveragePlane.tangent(points[0]).blend(points[1], 0.5).blend(points[2], 0.2)
+    points = [AveragePlane.tangent(p.loss.evaluate(rng.normal(size=24))) for _ in range(3)]
+    plane = points[0].blend(points[1], 0.5).blend(points[2], 0.2)
     weights = np.array([0.4, 0.4, 0.2])
     np.testing.assert_allclose(plane.residual, weights @ [point.residual for point in points])
     assert plane.offset == pytest.approx(weights @ [point.offset for point in points])
     minimum = LinearMinimum(DenseVector(np.zeros(1)), value=-0.5, slack=0.25)
     assert plane.lower_bound(minimum) == pytest.approx(plane.offset - 0.75)
     assert plane.lower_bound(minimum) < plane.offset - 0.75  # rounded down
+    expected = plane.lower_bound(minimum) - 1e-3 * np.abs(plane.residual).sum()
+    assert plane.lower_bound(minimum, rounding=1e-3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e6, 1.7e9, 1e12])
+def test_bound_survives_cancellation(mean):
+    """Features with a large mean, such as times: most digits of the gradient are rounding."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(60, 1)) + mean
+        y = np.where(rng.uniform(size=60) < 0.5, 1.0, -1.0)
+        loss, weights = LogisticLoss(y, np.full(60, 1 / 60), True), np.full(60, 1 / 60)
+        result = frank_wolfe(loss, DesignMatrix(X), L1Ball(0.01), momentum=NoMomentum(), max_iter=20)
+        exact = min(exact_loss(X[:, 0], y, weights, x) for x in (-0.01, 0.01, result.x[0]))
+        assert result.lower_bound <= exact
+
+
+def exact_loss(X, y, weights, x):
+    """The logistic loss at its best intercept, in extended precision on centred features."""
+    z = (X - X.mean()).astype(np.longdouble) * np.longdouble(x)
+    intercept = np.longdouble(0)
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-(z + intercept)))
+        intercept -= (weights * (p - (y > 0))).sum() / (weights * p * (1 - p)).sum()
+    return (weights * np.log1p(np.exp(-y * (z + intercept)))).sum()
+
+
+def test_plain_frank_wolfe_has_nothing_to_restart():
+    assert run(problem("logistic", "l2", True), "none", "line_search", True).n_restarts == 0

@@ -147,6 +147,12 @@ def test_n_support_norm_and_oracle_between_l1_and_l2(k):
         assert ball.norm(x) == pytest.approx(np.linalg.norm(x))
 
 
+def test_n_support_norm_with_ties():
+    for k in range(1, 7):
+        for x in (np.ones(6), np.array([1.4929497050817915] * 2 + [0.9952998033878611] * 4), np.eye(6)[0]):
+            assert NSupportBall(1.0, k).norm(x) == pytest.approx(n_support_norm_by_duality(x, k), rel=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(300, 200), (150, 400), (120, 120)])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("accuracy", [1.0, 1e-2, 1e-8])
@@ -206,6 +212,7 @@ def test_parameters_can_be_read_and_set():
     assert set(ball.get_params()) == {"radius", "groups"}
     assert ball.set_params(radius=3.0) is ball
     assert ball.lmo(np.ones(4)).value == pytest.approx(-3.0 * np.sqrt(2.0))
+    assert ball != GroupBall(1.0, GROUPS)
     with pytest.raises(ValueError, match="L1Ball has no parameter 'colour'"):
         L1Ball(1.0).set_params(colour="red")
 

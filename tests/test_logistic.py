@@ -115,6 +115,18 @@ def test_class_weight():
     np.testing.assert_allclose(balanced.coef_, by_hand.coef_, atol=1e-9)
 
 
+def test_balanced_counts_samples_with_their_weights():
+    counts = np.where(y2 == 1, 3, 1)
+    weighted = HFWLogisticRegression(class_weight="balanced").fit(X2, y2, counts)
+    rows = np.repeat(np.arange(len(y2)), counts)
+    repeated = HFWLogisticRegression(class_weight="balanced").fit(X2[rows], y2[rows])
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-9)
+    keep = np.arange(len(y2)) % 3 > 0
+    absent = HFWLogisticRegression(class_weight="balanced").fit(X2[keep], y2[keep])
+    zero = HFWLogisticRegression(class_weight="balanced").fit(X2, y2, keep)
+    np.testing.assert_allclose(zero.coef_, absent.coef_, atol=1e-9)
+
+
 def test_strings_frames_pickle_clone_and_names():
     frame = pd.DataFrame(X3, columns=list("abcd"))
     labels = np.array(["red", "green", "blue"])[y3]

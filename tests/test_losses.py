@@ -104,9 +104,28 @@ def test_log_loss_is_exact_at_huge_margins(name):
     assert make_loss(name, False).evaluate(z).value == pytest.approx(weights @ exact, rel=1e-12)
 
 
-def test_tiny_losses_keep_their_digits():
-    """A separated sample has loss and residual exp(-m), not zero."""
-    loss = LogisticLoss(np.array([1.0]), np.array([1.0]))
-    point = loss.evaluate(np.array([40.0]))
-    assert point.value == pytest.approx(np.exp(-40.0), rel=1e-14)
-    assert -point.residual[0] == pytest.approx(np.exp(-40.0), rel=1e-14)
+@pytest.mark.parametrize("margin", [5.0, 40.0, 200.0])
+def test_tiny_losses_keep_their_digits(margin):
+    """A separated sample has a loss and a residual of about exp(-margin), not zero."""
+    binary = LogisticLoss(np.ones(1), np.ones(1)).evaluate(np.array([margin]))
+    # Three classes, two of them equally far behind.
+    ternary = MultinomialLoss(np.array([0]), 3, np.ones(1)).evaluate(np.array([[margin, 0.0, 0.0]]))
+    for point, others in ((binary, np.exp(-margin)), (ternary, 2 * np.exp(-margin))):
+        assert point.value == pytest.approx(np.log1p(others), rel=1e-14)
+        assert -point.residual.flat[0] == pytest.approx(others / (1 + others), rel=1e-14)
+        entropy = np.log1p(others) + margin * others / (1 + others)
+        assert point.offset == pytest.approx(entropy, rel=1e-14)
+
+
+def test_multinomial_intercept_takes_few_evaluations(monkeypatch):
+    calls = []
+    inner = MultinomialLoss._evaluate_at
+    monkeypatch.setattr(MultinomialLoss, "_evaluate_at", lambda *args: calls.append(1) or inner(*args))
+    rng = np.random.default_rng(0)
+    for n_samples in (10, 500):
+        labels = np.append([0, 1, 2], rng.choice(3, n_samples - 3, p=[0.98, 0.01, 0.01]))
+        loss = MultinomialLoss(labels, 3, np.full(n_samples, 1 / n_samples), True)
+        for scale in (0.1, 1.0, 10.0):
+            for _ in range(20):
+                loss.evaluate(scale * rng.normal(size=(n_samples, 3)))
+    assert len(calls) / 120 < 12

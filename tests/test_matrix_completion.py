@@ -106,6 +106,34 @@ def test_ids_of_any_kind_give_the_same_model():
     assert np.isfinite(model.predict(pd.DataFrame({"user": ["new"], "genre": [0], "number": [1]}))).all()
 
 
+def test_large_ids_keep_their_digits():
+    users = 2**60 + np.arange(40, dtype=np.uint64)
+    frame = pd.DataFrame({"user": users[ENTRIES[:, 0]], "film": ENTRIES[:, 1]})
+    model = HFWMatrixCompletion(random_state=0).fit(frame, VALUES)
+    assert len(model.row_ids_) == 40
+    expected = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES).predict(ENTRIES)
+    np.testing.assert_allclose(model.predict(frame), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("fitted_on", ["numbers", "strings"])
+def test_ids_of_another_type_are_unseen(fitted_on):
+    text = ENTRIES.astype(str)
+    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES if fitted_on == "numbers" else text, VALUES)
+    other = text if fitted_on == "numbers" else ENTRIES
+    np.testing.assert_array_equal(model.predict(other), np.full(len(VALUES), model.mean_))
+    mixed = np.array([[0, "x"], ["y", 1]], dtype=object)
+    assert np.isfinite(model.predict(mixed)).all()
+
+
+def test_what_the_biases_explain_entirely_is_not_fitted():
+    rows, columns = ENTRIES.T
+    additive = np.sin(rows) + np.cos(columns)
+    complete = np.argwhere(np.ones((40, 25)))
+    model = HFWMatrixCompletion(random_state=0).fit(complete, np.sin(complete[:, 0]) + np.cos(complete[:, 1]))
+    assert model.rank_ == 0
+    np.testing.assert_allclose(model.predict(ENTRIES), additive, atol=1e-12)
+
+
 def test_weight_is_repetition_and_zero_is_absence():
     counts = np.random.default_rng(0).integers(0, 3, len(VALUES))
     noisy = np.repeat(np.arange(len(VALUES)), counts)
@@ -147,6 +175,11 @@ def test_cross_validation_grid_search_clone_and_pickle():
     copy = pickle.loads(pickle.dumps(search.best_estimator_))
     np.testing.assert_array_equal(copy.predict(entries), search.predict(entries))
     assert clone(copy).radius == copy.radius
+
+
+def test_clip_may_be_open():
+    model = HFWMatrixCompletion(clip=np.array([2.0, np.inf]), random_state=0).fit(ENTRIES, VALUES)
+    assert model.predict(EVERYWHERE).min() == 2.0
 
 
 def test_clip():

@@ -6,7 +6,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from skfw import HFWLogisticRegression, HFWMatrixCompletion
-from skfw.engine import NuclearBall
+from skfw.engine import L1Ball, NuclearBall
 
 RNG = np.random.default_rng(0)
 X, y = RNG.normal(size=(30, 4)), RNG.integers(0, 2, 30)
@@ -18,6 +18,7 @@ SOLVER_ERRORS = [
     ({"radius": np.nan}, "got radius=nan"),
     ({"radius": np.inf}, "got radius=inf"),
     ({"radius": "large"}, "got radius='large'"),
+    ({"constraint": np.ones(3)}, "constraint must be one of"),
     ({"constraint": "l3"}, "constraint must be one of .* got constraint='l3'"),
     ({"momentum": "heavy"}, "momentum must be one of .* got momentum='heavy'"),
     ({"momentum": 1.0}, "momentum must be one of .* got momentum=1.0"),
@@ -42,6 +43,10 @@ LOGISTIC_ERRORS = [
     ),
     ({"constraint": "nuclear"}, "needs a matrix of coefficients"),
     ({"constraint": NuclearBall(1.0)}, "needs a matrix of coefficients"),
+    ({"class_weight": "unbalanced"}, "class_weight must be .* got class_weight='unbalanced'"),
+    ({"class_weight": {0: -1.0, 1: 1.0}}, "class_weight must be finite and non-negative"),
+    ({"class_weight": {0: np.nan, 1: 1.0}}, "class_weight must be finite and non-negative"),
+    ({"class_weight": {0: 0.0, 1: 1.0}}, "only one class, 1"),
     ({"fit_intercept": None}, "fit_intercept must be True or False; got fit_intercept=None"),
 ]
 COMPLETION_ERRORS = [
@@ -49,9 +54,11 @@ COMPLETION_ERRORS = [
     ({"constraint": "l1"}, "constraint must be one of 'nuclear' .* got constraint='l1'"),
     ({"biases": "some"}, "biases must be one of .* got biases='some'"),
     ({"normalize": "yes"}, "normalize must be True or False; got normalize='yes'"),
-    ({"clip": 3}, "clip must be None or a pair of numbers; got clip=3"),
-    ({"clip": (5, 1)}, r"clip\[1\] must be a finite number of at least 5; got clip\[1\]=1"),
-    ({"clip": (np.nan, 1)}, r"clip\[0\] .* got clip\[0\]=nan"),
+    ({"clip": 3}, "clip must be None or a pair of numbers in ascending order; got clip=3"),
+    ({"clip": (5, 1)}, r"got clip=\(5, 1\)"),
+    ({"clip": (np.nan, 1)}, r"got clip=\(nan, 1\)"),
+    ({"constraint": L1Ball(1.0)}, r"rank-one atoms, .* got constraint=L1Ball\(radius=1.0\)"),
+    ({"constraint": NuclearBall(-1.0)}, "got radius=-1.0 for NuclearBall"),
 ]
 
 
@@ -158,6 +165,22 @@ def test_degenerate_data(kind, step_size):
         model.fit(kind(data), labels)
         assert np.isfinite(model.coef_).all()
         assert model.gap_ >= 0.0
+
+
+def test_values_too_large_to_square():
+    with pytest.raises(ValueError, match="y is too large"):
+        HFWMatrixCompletion().fit(ENTRIES, 1e160 * VALUES)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("step_size", ["parameter_free", "smooth", "directional", "line_search"])
+@pytest.mark.parametrize("scale, radius", [(1e-200, 1.0), (1e-300, 1e-100), (1.0, 1e150), (1e-200, 1e150)])
+def test_more_extreme_scales(scale, radius, step_size):
+    for constraint, labels in (("l1", y), ("nuclear", RNG.integers(0, 3, 30))):
+        model = HFWLogisticRegression(constraint, radius, step_size=step_size, restart=True, max_iter=5)
+        model.fit(scale * X, labels)
+        assert np.isfinite(model.coef_).all()
+        assert np.isfinite(model.gap_)
 
 
 def test_bad_parameters_come_before_bad_data():

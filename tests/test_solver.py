@@ -8,9 +8,11 @@ from skfw.engine import (
     DesignMatrix,
     FactoredMatrix,
     L1Ball,
+    L2Ball,
     LinearMap,
     LinearMinimum,
     LineSearch,
+    LogisticLoss,
     NoMomentum,
     NuclearBall,
     ObservedEntries,
@@ -88,6 +90,21 @@ def test_the_same_input_gives_the_same_bits():
     np.testing.assert_array_equal(first.trace["gap"], second.trace["gap"])
 
 
+def test_a_known_infimum_ends_a_run_on_separable_data():
+    """The loss is never negative: a model with almost none is almost optimal, whatever the planes say."""
+    loss = LogisticLoss(np.array([-1.0, 1.0]), np.full(2, 0.5))
+    result = frank_wolfe(loss, DesignMatrix(np.array([[-1.0], [1.0]])), L2Ball(1e6), tolerance=1e-3)
+    assert result.status == "converged"
+    assert result.n_iter < 10
+    assert result.lower_bound >= 0.0
+
+
+def test_data_times_radius_must_be_a_number():
+    loss = LogisticLoss(np.array([-1.0, 1.0]), np.full(2, 0.5))
+    with pytest.raises(ValueError, match="too large for floating-point"):
+        frank_wolfe(loss, DesignMatrix(np.array([[-1e300], [1e300]])), L1Ball(1e100))
+
+
 def test_start():
     cold = solve(max_iter=50)
     warm = solve(max_iter=50, start=cold.x)
@@ -122,6 +139,9 @@ def test_one_adjoint_and_one_image_each_iteration():
         def adjoint(self, residual):
             self.calls["adjoint"] += 1
             return self.inner.adjoint(residual)
+
+        def adjoint_rounding(self):
+            return self.inner.adjoint_rounding()
 
         def squared_norm(self, weights):
             raise AssertionError

@@ -14,7 +14,7 @@ import numpy as np
 
 from ._protocols import Array, Evaluation, LinearMinimum
 
-# The two terms of a bound are sums that were rounded; the bound gives way by a few units in the last place.
+# The terms of a bound are sums that were rounded; the bound gives way by some units in the last place.
 _ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
 
 
@@ -37,15 +37,20 @@ class AveragePlane:
         """Return the tangent plane at one point: an average of one."""
         return cls(evaluation.residual, evaluation.offset)
 
-    def blend(self, evaluation: Evaluation, weight: float) -> AveragePlane:
-        """Return the average with the tangent plane at another point, which gets this weight."""
+    def blend(self, newest: AveragePlane, weight: float) -> AveragePlane:
+        """Return the average with another plane, which gets this weight."""
         if weight == 1.0:
-            return AveragePlane.tangent(evaluation)
+            return newest
         residual = (1.0 - weight) * self.residual
-        residual += weight * evaluation.residual
-        return AveragePlane(residual, (1.0 - weight) * self.offset + weight * evaluation.offset)
+        residual += weight * newest.residual
+        return AveragePlane(residual, (1.0 - weight) * self.offset + weight * newest.offset)
 
-    def lower_bound(self, minimum: LinearMinimum) -> float:
-        """Return a lower bound of the plane over the set, given its minimum as the oracle found it."""
-        rounding = _ROUNDING * (abs(self.offset) + abs(minimum.value))
-        return self.offset + minimum.value - minimum.slack - rounding
+    def lower_bound(self, minimum: LinearMinimum, rounding: float = 0.0) -> float:
+        """Return a lower bound of the plane over the set, given its minimum as the oracle found it.
+
+        `rounding` bounds the effect of rounding in the direction, for residuals whose sizes sum to one.
+        """
+        slack = minimum.slack + _ROUNDING * (abs(self.offset) + abs(minimum.value))
+        if rounding > 0.0:
+            slack += rounding * float(np.abs(self.residual).sum())
+        return self.offset + minimum.value - slack

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
-from ._lanczos import largest_eigenvalue
+from ._lanczos import largest_eigenvalue, start_noise
 from ._protocols import Array, Constraint, Direction, Hint, Iterate, LinearMinimum, Shape
 
 # Up to this many rows or columns the Gram matrix of a direction is small enough for a dense eigensolver.
@@ -202,14 +202,13 @@ class NSupportBall(NormBall):
         tails = np.cumsum(sizes[::-1])[::-1]
         for r in range(self.support_size):
             head = self.support_size - r - 1
-            mean = tails[head] / (r + 1)
-            if (head == 0 or sizes[head - 1] > mean) and mean >= sizes[head]:
+            if head == 0 or sizes[head - 1] > tails[head] / (r + 1):
                 break
         return float(np.hypot(_euclidean_norm(sizes[:head]), tails[head] / np.sqrt(r + 1)))
 
 
 @final
-@dataclass
+@dataclass(eq=False)  # arrays have no single truth value
 class GroupBall(NormBall):
     """Sum over groups of their Euclidean norms at most `radius`: whole groups are in or out.
 
@@ -330,6 +329,7 @@ class NuclearBall(NormBall):
     """
 
     random_state: int = 0
+    low_rank = True
 
     def check(self, shape: Shape) -> None:
         """Raise a ValueError if the radius makes no sense or the model is not a matrix."""
@@ -351,7 +351,7 @@ class NuclearBall(NormBall):
         wide = direction.shape[0] < direction.shape[1]
         matrix = (direction.T if wide else direction) / scale
         near = None if hint.atom is None else (hint.atom.left if wide else hint.atom.right)  # type: ignore[attr-defined]
-        right, upper = self._top_right_vector(matrix, near, hint.accuracy / (self.radius * scale), hint)
+        right, upper = self._top_right_vector(matrix, near, hint.accuracy / self.radius / scale, hint)
         image = matrix @ right
         norm = float(np.linalg.norm(image))
         left = image / norm
@@ -371,7 +371,7 @@ class NuclearBall(NormBall):
         found = largest_eigenvalue(
             lambda vector: matrix.T @ (matrix @ vector),
             size,
-            np.random.default_rng([self.random_state, hint.iteration]),
+            start_noise(self.random_state, hint.iteration),
             enough=lambda value, upper: np.sqrt(upper) - np.sqrt(value) <= accuracy,
             near=near,
         )

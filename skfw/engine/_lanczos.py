@@ -29,6 +29,14 @@ _NOISE = 1e-2
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
+def start_noise(*seed: int) -> np.random.Generator:
+    """Return random numbers for a start vector.
+
+    They must not be those that the data was made from, as ``default_rng(0)`` might well be.
+    """
+    return np.random.default_rng([0x5EED, *seed])
+
+
 @dataclass(frozen=True)
 class LargestEigenvalue:
     """An eigenvalue enclosed: ``value <= lambda_1 <= upper``, and a unit vector that attains `value`."""
@@ -94,7 +102,7 @@ def largest_eigenvalue(
         if steps >= next_check or exhausted:
             ritz, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
             value = max(float(ritz[-1]), 0.0)
-            upper = value if exhausted else _largest_root(ritz, off_diagonal, log_growth)
+            upper = value if steps == size else _largest_root(ritz, off_diagonal, log_growth)
             upper += size * _EPSILON * upper
             if exhausted or enough(value, upper):
                 vector = vectors[:, -1] @ basis[:steps]
@@ -110,7 +118,7 @@ def _largest_root(ritz: npt.NDArray[Any], off_diagonal: list[float], log_growth:
 
     ``p_k(t)`` is the product of ``t - ritz_i`` divided by the product of the off-diagonal entries.
     """
-    target = log_growth + float(np.sum(np.log(off_diagonal)))
+    target = log_growth + float(np.sum(np.log(np.maximum(off_diagonal, np.finfo(np.float64).tiny))))
     distances = ritz[-1] - ritz
 
     def excess(beyond: float) -> float:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from ._atoms import FactoredMatrix
-from ._lanczos import largest_eigenvalue
+from ._lanczos import largest_eigenvalue, start_noise
 from ._protocols import Array, LinearMap
 
 # Rows of a float32 array that are converted to float64 at a time: large enough for BLAS, small enough for
@@ -96,16 +96,25 @@ class DesignMatrix(LinearMap):
             result += block.astype(np.float64).T @ residual[start : start + _BLOCK]
         return result
 
+    def adjoint_rounding(self) -> Array:
+        """Return the largest feature values, times the rounding error of a sum over the samples."""
+        if self.is_sparse:
+            ends = self.columns.max(axis=0).toarray(), self.columns.min(axis=0).toarray()
+            largest = np.maximum(ends[0], -ends[1]).ravel()
+        else:
+            largest = _largest_entries(self.rows).astype(np.float64)
+        error = float(np.finfo(np.float64).eps) * np.sqrt(self.shape[0]) * largest
+        return error if self.n_outputs is None else np.repeat(error[:, np.newaxis], self.n_outputs, axis=1)
+
     def squared_norm(self, weights: Array) -> float:
         """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
-        data = self.columns.data if self.is_sparse else self.rows
-        scale = float(max(np.max(data, initial=0.0), -np.min(data, initial=0.0)))
+        scale = float(_largest_entries(self.columns.data if self.is_sparse else self.rows).max(initial=0.0))
         if scale == 0.0:
             return 0.0
         found = largest_eigenvalue(
             lambda x: self.adjoint(weights * (self.apply(x) / scale)) / scale,
             self.shape[1],
-            np.random.default_rng(0),
+            start_noise(),
             enough=lambda value, upper: upper <= 1.01 * value,
         )
         return found.upper * scale * scale
@@ -115,6 +124,11 @@ class DesignMatrix(LinearMap):
 
     def _blocks(self) -> list[Any]:
         return [self.rows[start : start + _BLOCK] for start in range(0, self.shape[0], _BLOCK)]
+
+
+def _largest_entries(data: Any) -> Any:
+    """Return the largest absolute values along the first axis, without a copy of the data."""
+    return np.maximum(data.max(axis=0, initial=0.0), -data.min(axis=0, initial=0.0))
 
 
 @final
@@ -181,6 +195,10 @@ class ObservedEntries(LinearMap):
         """Return the sparse matrix with the residual at the observed entries."""
         pattern = self._pattern
         return sparse.csr_matrix((self.totals(residual), pattern.indices, pattern.indptr), shape=self.shape)
+
+    def adjoint_rounding(self) -> sparse.csr_matrix:
+        """Return zero: an entry of the adjoint is one residual, or a sum of few."""
+        return sparse.csr_matrix(self.shape)
 
     def squared_norm(self, weights: Array) -> float:
         """Return the largest total weight of an entry."""

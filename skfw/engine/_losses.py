@@ -48,6 +48,7 @@ class SquaredLoss(Loss):
     weights: Array
     fit_intercept: bool = False
     curvature: ClassVar[float] = 1.0
+    infimum: ClassVar[float] = 0.0
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`."""
@@ -97,6 +98,7 @@ class LogisticLoss(Loss):
     weights: Array
     fit_intercept: bool = False
     curvature: ClassVar[float] = 0.25
+    infimum: ClassVar[float] = 0.0
 
     @cached_property
     def _class_weights(self) -> tuple[float, float]:
@@ -213,6 +215,7 @@ class MultinomialLoss(Loss):
     weights: Array
     fit_intercept: bool = False
     curvature: ClassVar[float] = 0.5
+    infimum: ClassVar[float] = 0.0
 
     @cached_property
     def _class_weights(self) -> Array:
@@ -234,26 +237,33 @@ class MultinomialLoss(Loss):
                 # Iterative scaling never increases the loss, however far Newton's model is off.
                 trial = self._evaluate_at(predictions, best + self._scaling_step(slope))
             trial_slope = trial.residual.sum(axis=0)
-            # Near the minimum the value no longer shows progress; the slope still does.
-            if trial.value >= evaluation.value and np.abs(trial_slope).sum() >= np.abs(slope).sum():
+            # Near the minimum the value no longer shows progress; the slope does, until it is rounding.
+            if trial.value >= evaluation.value and np.abs(trial_slope).sum() >= 0.5 * np.abs(slope).sum():
                 break
             evaluation, slope, best = trial, trial_slope, np.asarray(trial.intercept, dtype=np.float64)
         return self._balance(evaluation)
 
     def _evaluate_at(self, predictions: Array, intercept: Array) -> Evaluation:
+        # A well separated sample has a tiny loss and a tiny residual. To keep their digits, the largest
+        # exponential, which is one, is added last, and the label's residual is what the others leave.
         rows = np.arange(len(self.labels))
         shifted = predictions + intercept
-        shifted -= shifted.max(axis=1, keepdims=True)
+        largest = shifted.argmax(axis=1)
+        shifted -= shifted[rows, largest][:, np.newaxis]
         probability = np.exp(shifted)
-        total = probability.sum(axis=1, keepdims=True)
-        probability /= total
-        log_total = np.log(total[:, 0])
+        probability[rows, largest] = 0.0
+        others = probability.sum(axis=1)
+        probability[rows, largest] = 1.0
+        probability /= (1.0 + others)[:, np.newaxis]
+        log_total = np.log1p(others)
         value = inner(self.weights, log_total - shifted[rows, self.labels])
         # As in the binary case, the offset is the mean entropy, a sum of positive terms.
         offset = inner(self.weights, log_total - (probability * shifted).sum(axis=1))
-        probability *= self.weights[:, np.newaxis]
-        probability[rows, self.labels] -= self.weights
-        return Evaluation(value, probability, offset, intercept)
+        residual = probability
+        residual[rows, self.labels] = 0.0
+        residual[rows, self.labels] = -residual.sum(axis=1)
+        residual *= self.weights[:, np.newaxis]
+        return Evaluation(value, residual, offset, intercept)
 
     def _weighted_probability(self, residual: Array) -> Array:
         probability = residual.copy()

@@ -60,9 +60,12 @@ class Loss(ABC):
         An upper bound of each sample's second derivative.
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
+    infimum : float
+        A lower bound of the loss that is known before any work.
     """
 
     curvature: ClassVar[float]
+    infimum: ClassVar[float] = -np.inf
     weights: Array
 
     @abstractmethod
@@ -100,6 +103,10 @@ class LinearMap(ABC):
     @abstractmethod
     def adjoint(self, residual: Array) -> Direction:
         """Return ``A^T residual``."""
+
+    @abstractmethod
+    def adjoint_rounding(self) -> Direction:
+        """Entrywise bound of the rounding error of `adjoint`, for residuals whose sizes sum to one."""
 
     @abstractmethod
     def squared_norm(self, weights: Array) -> float:
@@ -170,6 +177,8 @@ class Constraint(ABC):
 
     #: Whether the zero model is in the set; if so a run starts there, else at an atom.
     contains_zero: bool = False
+    #: Whether the oracle takes sparse directions and returns rank-one atoms, as matrix completion needs.
+    low_rank: bool = False
 
     @abstractmethod
     def lmo(self, direction: Direction, hint: Hint | None = None) -> LinearMinimum:

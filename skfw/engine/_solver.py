@@ -139,24 +139,26 @@ def frank_wolfe(
     predictions = linear_map.apply(x)
     evaluation = loss.evaluate(predictions)
     best_x, best_predictions, best = x, predictions, evaluation
+    rounding = _rounding(linear_map, constraint)
     plane, atom = None, None
-    lower_bound, average_bound, clock = -np.inf, -np.inf, 0.0
+    lower_bound, average_bound, clock = loss.infimum, -np.inf, 0.0
     n_restarts = 0
     trace = Trace()
     for iteration in range(max_iter + 1):
         hint = Hint(iteration, atom, _ORACLE_SHARE * (best.value - lower_bound))
-        if restart and plane is not None:
-            tangent = AveragePlane.tangent(evaluation)
-            plain_bound = tangent.lower_bound(constraint.lmo(linear_map.adjoint(tangent.residual), hint))
+        weight = momentum.weight(clock) if plane else 1.0
+        newest, minimum = AveragePlane.tangent(evaluation), None
+        if restart and weight < 1.0:
+            plain = constraint.lmo(linear_map.adjoint(newest.residual), hint)
+            plain_bound = newest.lower_bound(plain, rounding)
             lower_bound = max(lower_bound, plain_bound)
             if restart.due(evaluation.value - average_bound, evaluation.value - plain_bound):
-                plane, clock = None, restart.clock(evaluation.value - average_bound)
+                weight, minimum, clock = 1.0, plain, restart.clock(evaluation.value - average_bound)
                 n_restarts += 1
 
-        weight = momentum.weight(clock) if plane else 1.0
-        plane = plane.blend(evaluation, weight) if plane else AveragePlane.tangent(evaluation)
-        minimum = constraint.lmo(linear_map.adjoint(plane.residual), hint)
-        atom, average_bound = minimum.atom, plane.lower_bound(minimum)
+        plane = plane.blend(newest, weight) if plane else newest
+        minimum = minimum or constraint.lmo(linear_map.adjoint(plane.residual), hint)
+        atom, average_bound = minimum.atom, plane.lower_bound(minimum, rounding)
         lower_bound = max(lower_bound, average_bound)
         gap = best.value - lower_bound
 
@@ -203,6 +205,15 @@ def _origin(loss: Loss, linear_map: LinearMap, constraint: Constraint) -> Iterat
     if constraint.contains_zero:
         return zero
     return zero + constraint.lmo(linear_map.adjoint(loss.evaluate(linear_map.apply(zero)).residual)).atom
+
+
+def _rounding(linear_map: LinearMap, constraint: Constraint) -> float:
+    """Bound what rounding in a direction changes in its minimum, for residuals whose sizes sum to one."""
+    error = linear_map.adjoint_rounding()
+    effect = abs(constraint.lmo(error).value) + abs(constraint.lmo(-error).value)
+    if not effect < np.inf:
+        raise ValueError("The data times the constraint's radius is too large for floating-point numbers.")
+    return effect
 
 
 def _size(x: Iterate) -> int:

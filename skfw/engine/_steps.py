@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
+
 from ._protocols import Line, StepRule
 from ._sums import inner
+
+# A slope of this fraction of what it is a sum of is rounding.
+_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
 @final
@@ -36,7 +41,7 @@ class Smooth(StepRule):
         """Return the minimiser of the bound, clipped to [0, 1]."""
         if line.length == 0.0:
             return 0.0
-        return _clip(-line.slope * line.length / self.lipschitz, line.atom.squared_distance(line.x))
+        return _clip(-line.slope * line.length, self.lipschitz * line.atom.squared_distance(line.x))
 
 
 @final
@@ -76,6 +81,8 @@ class LineSearch(StepRule):
         # or the end of the line).
         low, high = 0.0, line.length
         position, slope, evaluation = 0.0, line.slope, line.evaluation
+        rounding = _ROUNDING * float(np.abs(evaluation.residual).sum())
+        flat = max(self.precision * -line.slope, rounding)
         for _ in range(self.max_iter):
             curvature = line.loss.curvature_along(evaluation, line.unit)
             newton = position - slope / curvature if curvature > 0.0 else high
@@ -91,7 +98,7 @@ class LineSearch(StepRule):
                 low = position
             else:
                 high = position
-            if abs(slope) <= self.precision * -line.slope:
+            if abs(slope) <= flat:
                 return position / line.length
             if not low < (low + high) / 2.0 < high:
                 break
