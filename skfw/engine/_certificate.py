@@ -27,15 +27,18 @@ class AveragePlane:
     ----------
     residual : ndarray
     offset : float
+    size : float
+        An upper bound of the sum of the residual's absolute values.
     """
 
     residual: Array
     offset: float
+    size: float
 
     @classmethod
     def tangent(cls, evaluation: Evaluation) -> AveragePlane:
         """Return the tangent plane at one point: an average of one."""
-        return cls(evaluation.residual, evaluation.offset)
+        return cls(evaluation.residual, evaluation.offset, evaluation.size)
 
     def blend(self, newest: AveragePlane, weight: float) -> AveragePlane:
         """Return the average with another plane, which gets this weight."""
@@ -43,14 +46,17 @@ class AveragePlane:
             return newest
         residual = (1.0 - weight) * self.residual
         residual += weight * newest.residual
-        return AveragePlane(residual, (1.0 - weight) * self.offset + weight * newest.offset)
+        return AveragePlane(
+            residual,
+            (1.0 - weight) * self.offset + weight * newest.offset,
+            (1.0 - weight) * self.size + weight * newest.size,
+        )
 
     def lower_bound(self, minimum: LinearMinimum, rounding: float = 0.0) -> float:
         """Return a lower bound of the plane over the set, given its minimum as the oracle found it.
 
         `rounding` bounds the effect of rounding in the direction, for residuals whose sizes sum to one.
         """
-        slack = minimum.slack + _ROUNDING * (abs(self.offset) + abs(minimum.value))
-        if rounding > 0.0:
-            slack += rounding * float(np.abs(self.residual).sum())
+        slack = minimum.slack + rounding * self.size
+        slack += _ROUNDING * (abs(self.offset) + abs(minimum.value))
         return self.offset + minimum.value - slack

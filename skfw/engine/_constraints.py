@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import dnrm2
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
 from ._lanczos import largest_eigenvalue, start_noise
@@ -22,12 +23,8 @@ _DENSE_LIMIT = 100
 
 
 def _euclidean_norm(x: Array) -> float:
-    """Euclidean norm of the entries, without overflow or underflow of the squares."""
-    largest = float(np.abs(x).max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    scaled = x / largest
-    return largest * float(np.sqrt(np.vdot(scaled, scaled)))
+    """Euclidean norm of the entries; this routine of BLAS does not overflow or underflow in the squares."""
+    return float(dnrm2(x.ravel())) if x.size else 0.0
 
 
 def _check_radius(constraint: Any) -> None:

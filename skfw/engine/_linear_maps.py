@@ -76,7 +76,7 @@ class DesignMatrix(LinearMap):
             target = result if output is None else result[:, output]
             if self.is_sparse:
                 start, end = self.columns.indptr[feature], self.columns.indptr[feature + 1]
-                target[self.columns.indices[start:end]] += value * self.columns.data[start:end]
+                np.add.at(target, self.columns.indices[start:end], value * self.columns.data[start:end])
             else:
                 target += value * self.rows[:, feature].astype(np.float64, copy=False)
         return result

@@ -8,7 +8,7 @@ Newton's method leaves a sum of the order of rounding; the logistic losses remov
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, final
 
@@ -59,7 +59,9 @@ class SquaredLoss(Loss):
             error += best
         residual = self.weights * error
         value = 0.5 * inner(residual, error)
-        return Evaluation(value, residual, -value - inner(residual, self.targets), best)
+        # The weights sum to one, so the mean size of the errors is at most their root mean square.
+        size = float(np.sqrt(2.0 * value))
+        return Evaluation(value, residual, -value - inner(residual, self.targets), size, best)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative, which is the same everywhere."""
@@ -121,7 +123,8 @@ class LogisticLoss(Loss):
         residual = self._residual(margins, tail)
         if self.fit_intercept:
             residual, offset = self._balance(residual, offset)
-        return Evaluation(value, residual, offset, best)
+        # 1 - exp(-l), which is the size of a sample's residual, is at most its loss l.
+        return Evaluation(value, residual, offset, value, best)
 
     def _residual(self, margins: Array, tail: Array) -> Array:
         error = (margins < 0.0) - tail
@@ -263,7 +266,8 @@ class MultinomialLoss(Loss):
         residual[rows, self.labels] = 0.0
         residual[rows, self.labels] = -residual.sum(axis=1)
         residual *= self.weights[:, np.newaxis]
-        return Evaluation(value, residual, offset, intercept)
+        # The sizes of a sample's residuals sum to twice that of the label; see the binary case.
+        return Evaluation(value, residual, offset, 2.0 * value, intercept)
 
     def _weighted_probability(self, residual: Array) -> Array:
         probability = residual.copy()
@@ -294,9 +298,7 @@ class MultinomialLoss(Loss):
         towards = fraction * totals - slope
         probability = self._weighted_probability(evaluation.residual)
         residual = evaluation.residual - fraction * probability + self.weights[:, np.newaxis] * towards
-        return Evaluation(
-            evaluation.value, residual, (1.0 - fraction) * evaluation.offset, evaluation.intercept
-        )
+        return replace(evaluation, residual=residual, offset=(1.0 - fraction) * evaluation.offset)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative of the profiled loss along `change`."""

@@ -41,6 +41,8 @@ class Evaluation:
         Its derivative with respect to the predictions.
     offset : float
         Height of the plane at the origin, computed without cancellation.
+    size : float
+        An upper bound of the sum of the residual's absolute values.
     intercept : float or ndarray
         The best intercept at these predictions; zero for a loss without one.
     """
@@ -48,6 +50,7 @@ class Evaluation:
     value: float
     residual: Array
     offset: float
+    size: float
     intercept: float | Array = 0.0
 
 
