@@ -79,9 +79,9 @@ def draw(model, images, seen, completed, n_images=8):
     left.fill_between(steps, trace["lower_bound"], trace["objective"], alpha=0.25, label="certified gap")
     left.plot(steps, trace["objective"], label="objective")
     left.plot(steps, trace["lower_bound"], label="lower bound of the optimum")
-    left.set(xlabel="iteration", ylabel="log-loss", xscale="log", xlim=(1, None), ylim=(-0.4, 0.3))
+    left.set(xlabel="iteration", ylabel="log-loss", xscale="log", xlim=(1, None), ylim=(0, 0.25))
     left.set_title("Sparse logistic regression: the optimum is in the band", fontsize="medium")
-    left.legend(loc="lower right", fontsize="small")
+    left.legend(loc="upper right", fontsize="small")
     rows = [np.where(seen, images, np.nan), completed, images]
     mosaic = np.vstack([np.hstack([framed(row[i]) for i in range(n_images)]) for row in rows])
     right.imshow(mosaic, cmap="viridis", vmin=0, vmax=16)

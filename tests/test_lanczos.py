@@ -50,7 +50,6 @@ def test_a_krylov_space_that_misses_the_leading_vector_by_chance():
             np.random.default_rng([1, seed]),
             lambda value, upper: True,
             near=np.eye(120)[1],
-            min_steps=1,
         )
         assert found.upper >= values[0]
 

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from problems import CONSTRAINTS, PROBLEMS, data, problem
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
@@ -65,6 +66,20 @@ def test_agrees_with_the_penalised_model_of_the_same_radius(norm, n_classes, int
     # Then the model.
     np.testing.assert_allclose(model.predict_proba(X), reference.predict_proba(X), atol=0.02)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=0.05 * max(radius, 1.0))
+
+
+@pytest.mark.parametrize("names", [names for names in PROBLEMS if names[0] != "squared"], ids=str)
+def test_agrees_with_slsqp_on_every_set(names):
+    """Optima of the shared problems, from another formulation and another solver."""
+    loss_name, constraint_name, intercept = names
+    X, weights, signs, labels, _ = data()
+    model = HFWLogisticRegression(
+        CONSTRAINTS[constraint_name], fit_intercept=intercept, momentum="none", tol=1e-3, max_iter=20_000
+    ).fit(X, labels if loss_name == "multinomial" else signs, weights)
+    optimum = problem(*names).optimum
+    assert model.converged_
+    assert model.lower_bound_ <= optimum + 1e-9
+    assert optimum - 1e-9 <= model.objective_ <= optimum + 1.1e-3
 
 
 def test_defaults_converge_and_predict_well_on_real_data():

@@ -3,6 +3,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from problems import dense_completion
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -31,6 +32,20 @@ def test_completes_a_matrix():
     model = HFWMatrixCompletion(biases="mean", tol=1e-3, max_iter=3000, random_state=0).fit(ENTRIES, VALUES)
     assert rmse(model.predict(EVERYWHERE), TRUTH[tuple(EVERYWHERE.T)]) < 0.2
     assert model.converged_
+
+
+def test_agrees_with_a_dense_proximal_solver():
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(VALUES))
+    weights /= weights.sum()
+    radius = 0.7
+    model = HFWMatrixCompletion(radius, biases="none", tol=1e-3, max_iter=5000, random_state=0)
+    model.fit(ENTRIES, VALUES, weights)
+    rows, columns = ENTRIES.T
+    optimum = dense_completion(TRUTH.shape, rows, columns, VALUES, weights, radius * np.linalg.norm(VALUES))
+    null = 0.5 * weights @ VALUES**2
+    assert model.converged_
+    assert model.lower_bound_ <= optimum + 1e-9 * null
+    assert optimum - 1e-9 * null <= model.objective_ <= optimum + 1.1e-3 * null
 
 
 @pytest.mark.parametrize("biases", ["none", "mean", "rows", "columns", "both"])

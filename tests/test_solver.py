@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from problems import problem
+from problems import dense_completion, problem
 
 from skfw.engine import (
     Constraint,
@@ -218,32 +218,3 @@ def test_completion_against_a_dense_proximal_solver(momentum, shape):
     assert result.objective >= optimum - 1e-9 * null
     assert isinstance(result.x, FactoredMatrix)
     assert NuclearBall(radius).norm(result.x) <= radius * (1 + 1e-9)
-
-
-def dense_completion(shape, rows, columns, y, weights, radius):
-    """Accelerated projected gradient on the full matrix, until it no longer moves."""
-    x = previous = np.zeros(shape)
-    value = np.inf
-    t = 1.0
-    for _ in range(20_000):
-        t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
-        ahead = x + (t - 1) / t_next * (x - previous)
-        gradient = np.zeros(shape)
-        gradient[rows, columns] = weights * (ahead[rows, columns] - y)
-        left, values, right = np.linalg.svd(ahead - gradient / weights.max(), full_matrices=False)
-        previous, x, t = x, (left * project_simplex(values, radius)) @ right, t_next
-        new = 0.5 * weights @ (x[rows, columns] - y) ** 2
-        if new > value:
-            t = 1.0
-        if abs(value - new) <= 1e-13 * new:
-            break
-        value = new
-    return new
-
-
-def project_simplex(values, radius):
-    """Project non-negative, descending values onto those with sum at most `radius`."""
-    if values.sum() <= radius:
-        return values
-    excess = (np.cumsum(values) - radius) / np.arange(1, len(values) + 1)
-    return np.maximum(values - excess[np.flatnonzero(values > excess)[-1]], 0.0)

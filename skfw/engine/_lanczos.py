@@ -26,6 +26,8 @@ from ._protocols import Array
 FAILURE_PROBABILITY = 1e-12
 # Standard deviation of the random part of a start vector of norm one, times the square root of its size.
 _NOISE = 1e-2
+# Number of products with the operator before the first question whether it is enough.
+_FIRST_CHECK = 6
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -52,7 +54,6 @@ def largest_eigenvalue(
     rng: np.random.Generator,
     enough: Callable[[float, float], bool],
     near: Array | None = None,
-    min_steps: int = 6,
 ) -> LargestEigenvalue:
     """Enclose the largest eigenvalue of a positive semidefinite operator.
 
@@ -69,8 +70,6 @@ def largest_eigenvalue(
         ends when the Krylov space is the whole space.
     near : ndarray, optional
         A unit vector believed to be near the leading eigenvector.
-    min_steps : int
-        Number of products with the operator before the first question whether it is enough.
 
     Returns
     -------
@@ -88,7 +87,7 @@ def largest_eigenvalue(
     basis[0] = start / norm
     diagonal: list[float] = []
     off_diagonal: list[float] = []
-    next_check = min_steps
+    next_check = _FIRST_CHECK
     while True:
         steps = len(diagonal)
         product = apply(basis[steps])
@@ -130,6 +129,6 @@ def _largest_root(ritz: npt.NDArray[Any], off_diagonal: list[float], log_growth:
     while excess(low) > 0.0 and low > _EPSILON * float(ritz[-1]):
         low /= 8.0
     while high - low > 0.02 * high:
-        middle = float(np.sqrt(low * high))
+        middle = float(np.sqrt(low) * np.sqrt(high))
         low, high = (middle, high) if excess(middle) < 0.0 else (low, middle)
     return float(ritz[-1]) + high
