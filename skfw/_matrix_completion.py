@@ -173,6 +173,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
         rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
         entries = ObservedEntries(rows, columns, (len(row_encoder.ids), len(column_encoder.ids)))
+        # Values are divided by `scale` so that nothing overflows, then by `unit`, which the radius counts in.
         scale = float(np.abs(y).max()) or 1.0
         mean, row_biases, column_biases = self._fit_biases(entries, y / scale, weights)
         centred = y / scale - mean - row_biases[rows] - column_biases[columns]

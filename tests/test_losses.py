@@ -65,6 +65,27 @@ def test_intercept_is_profiled_out(name):
         assert reference_loss(name, x, point.intercept + shift)[0] > value
 
 
+def test_balancing_keeps_the_plane_below_the_loss():
+    """Even far from the best intercept; checked where the moved plane touches the loss."""
+    for shift in (-3.0, -0.1, 0.1, 3.0):
+        _, weights, signs, labels, _ = data()
+        binary = make_loss("logistic", True)
+        off = make_loss("logistic", False).evaluate(random_predictions("logistic") + shift)
+        residual, offset = binary._balance(off.residual, off.offset)
+        assert residual.sum() == pytest.approx(0.0, abs=1e-15)
+        p = residual / weights + (signs > 0)
+        touching = np.log(p) - np.log1p(-p)
+        assert offset + residual @ touching <= binary.evaluate(touching).value + 1e-14
+
+        multinomial = make_loss("multinomial", True)
+        z = random_predictions("multinomial") + shift * np.arange(N_CLASSES)
+        moved = multinomial._balance(make_loss("multinomial", False).evaluate(z))
+        np.testing.assert_allclose(moved.residual.sum(axis=0), 0.0, atol=1e-15)
+        p = moved.residual / weights[:, np.newaxis] + np.eye(N_CLASSES)[labels]
+        value = multinomial.evaluate(np.log(p)).value
+        assert moved.offset + np.vdot(moved.residual, np.log(p)) <= value + 1e-14
+
+
 @with_all_losses
 @with_and_without_intercept
 def test_weight_is_repetition(name, intercept):
@@ -112,10 +133,9 @@ def test_tiny_losses_keep_their_digits(margin):
     # Three classes, two of them equally far behind.
     ternary = MultinomialLoss(np.array([0]), 3, np.ones(1)).evaluate(np.array([[margin, 0.0, 0.0]]))
     for point, others in ((binary, np.exp(-margin)), (ternary, 2 * np.exp(-margin))):
-        assert point.value == pytest.approx(np.log1p(others), rel=1e-14)
-        assert -point.residual.flat[0] == pytest.approx(others / (1 + others), rel=1e-14)
         entropy = np.log1p(others) + margin * others / (1 + others)
-        assert point.offset == pytest.approx(entropy, rel=1e-14)
+        reached = [point.value, -point.residual.flat[0], point.offset]
+        np.testing.assert_allclose(reached, [np.log1p(others), others / (1 + others), entropy], rtol=1e-14)
 
 
 def test_multinomial_intercept_takes_few_evaluations(monkeypatch):
