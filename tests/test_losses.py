@@ -65,25 +65,26 @@ def test_intercept_is_profiled_out(name):
         assert reference_loss(name, x, point.intercept + shift)[0] > value
 
 
-def test_balancing_keeps_the_plane_below_the_loss():
-    """Even far from the best intercept; checked where the moved plane touches the loss."""
-    for shift in (-3.0, -0.1, 0.1, 3.0):
-        _, weights, signs, labels, _ = data()
-        binary = make_loss("logistic", True)
-        off = make_loss("logistic", False).evaluate(random_predictions("logistic") + shift)
-        residual, offset = binary._balance(off.residual, off.offset)
-        assert residual.sum() == pytest.approx(0.0, abs=1e-15)
-        p = residual / weights + (signs > 0)
-        touching = np.log(p) - np.log1p(-p)
-        assert offset + residual @ touching <= binary.evaluate(touching).value + 1e-14
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
+def test_balancing_keeps_the_plane_below_the_loss(shift):
+    """Far from the best intercept of a rare class; checked where the moved plane touches the loss."""
+    weights, labels = np.full(50, 1 / 50), np.append(np.zeros(48, dtype=int), [1, 2])
+    signs = np.where(labels == 1, 1.0, -1.0)
+    z = shift + 0.1 * np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 2.0, 3.0]
 
-        multinomial = make_loss("multinomial", True)
-        z = random_predictions("multinomial") + shift * np.arange(N_CLASSES)
-        moved = multinomial._balance(make_loss("multinomial", False).evaluate(z))
-        np.testing.assert_allclose(moved.residual.sum(axis=0), 0.0, atol=1e-15)
-        p = moved.residual / weights[:, np.newaxis] + np.eye(N_CLASSES)[labels]
-        value = multinomial.evaluate(np.log(p)).value
-        assert moved.offset + np.vdot(moved.residual, np.log(p)) <= value + 1e-14
+    off = LogisticLoss(signs, weights).evaluate(z[:, 0])
+    loss = LogisticLoss(signs, weights, fit_intercept=True)
+    residual, offset = loss._balance(off.residual, off.offset)
+    assert residual.sum() == pytest.approx(0.0, abs=1e-15)
+    p = residual / weights + (signs > 0)
+    touching = np.log(p) - np.log1p(-p)
+    assert offset + residual @ touching <= loss.evaluate(touching).value + 1e-14
+
+    loss = MultinomialLoss(labels, 3, weights, fit_intercept=True)
+    moved = loss._balance(MultinomialLoss(labels, 3, weights).evaluate(z))
+    np.testing.assert_allclose(moved.residual.sum(axis=0), 0.0, atol=1e-15)
+    touching = np.log(moved.residual / weights[:, np.newaxis] + np.eye(3)[labels])
+    assert moved.offset + np.vdot(moved.residual, touching) <= loss.evaluate(touching).value + 1e-14
 
 
 @with_all_losses
