@@ -4,9 +4,6 @@ import bz2
 import os
 from pathlib import Path
 
-# scikit-learn's checks with other array libraries skip themselves unless SciPy is told before its import.
-os.environ.setdefault("SCIPY_ARRAY_API", "1")
-
 import pytest
 from sklearn.datasets import load_svmlight_file
 
