@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -30,6 +31,7 @@ class CertifiedFitMixin:
     ) -> Result:
         """Run the solver; the objective is reported in units of `unit`."""
 
+        @cache
         def lipschitz() -> float:
             if self.lipschitz is not None:
                 return float(self.lipschitz)
@@ -61,6 +63,8 @@ class CertifiedFitMixin:
         with np.errstate(over="ignore"):  # an infinite gap is a valid one
             for name in ("objective", "lower_bound", "gap"):
                 self.trace_[name] = unit * self.trace_[name]
+        if self.verbose:
+            print(f"{result.status} after {result.n_iter} steps, certified gap {self.gap_:.3g}")
         if not self.converged_:
             relative = result.gap / null if null > 0.0 else np.inf
             warnings.warn(

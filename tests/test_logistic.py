@@ -246,6 +246,7 @@ def test_verbose_prints_a_table(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["iteration", "objective", "lower", "bound", "gap"]
     assert [int(line.split()[0]) for line in lines[1:4]] == [0, 1, 2]
+    assert lines[-1].startswith("converged after")
     HFWLogisticRegression(radius=3, verbose=False).fit(X2, y2)
     assert capsys.readouterr().out == ""
 
