@@ -123,8 +123,8 @@ class LogisticLoss(Loss):
         residual = self._residual(margins, tail)
         if self.fit_intercept:
             residual, offset = self._balance(residual, offset)
-        # 1 - exp(-l), which is the size of a sample's residual, is at most its loss l.
-        return Evaluation(value, residual, offset, value, best)
+        # 1 - exp(-l), which is the size of a sample's residual, is at most its loss l, and at most one.
+        return Evaluation(value, residual, offset, min(value, 1.0), best)
 
     def _residual(self, margins: Array, tail: Array) -> Array:
         error = (margins < 0.0) - tail
@@ -267,7 +267,7 @@ class MultinomialLoss(Loss):
         residual[rows, self.labels] = -residual.sum(axis=1)
         residual *= self.weights[:, np.newaxis]
         # The sizes of a sample's residuals sum to twice that of the label; see the binary case.
-        return Evaluation(value, residual, offset, 2.0 * value, intercept)
+        return Evaluation(value, residual, offset, 2.0 * min(value, 1.0), intercept)
 
     def _weighted_probability(self, residual: Array) -> Array:
         probability = residual.copy()
