@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, final
 
 import numpy as np
@@ -29,7 +30,7 @@ def _euclidean_norm(x: Array) -> float:
 
 def _check_radius(constraint: Any) -> None:
     radius = constraint.radius
-    if not (np.isscalar(radius) and np.isreal(radius) and 0.0 < float(radius) < np.inf):  # type: ignore[arg-type]
+    if not (isinstance(radius, Real) and 0.0 < float(radius) < np.inf):
         raise ValueError(
             f"radius must be a positive, finite number; "
             f"got radius={radius!r} for {type(constraint).__name__}."
