@@ -39,15 +39,18 @@ class CertifiedFitMixin:
 
         zero = linear_map.zeros()
         constraint.check(zero.shape)
-        diameter = float(constraint.diameter(zero.shape))
         null = loss.evaluate(linear_map.apply(zero)).value
+        restart = None
+        if self.restart:
+            diameter = float(constraint.diameter(zero.shape))
+            restart = GapRestart(lipschitz() * diameter * diameter)
         result = frank_wolfe(
             loss,
             linear_map,
             constraint,
             momentum=make_momentum(self.momentum),
             step_rule=make_step_rule(self.step_size, lipschitz),
-            restart=GapRestart(lipschitz() * diameter * diameter) if self.restart else None,
+            restart=restart,
             tolerance=self.tol * null,
             max_iter=self.max_iter,
             start=start,

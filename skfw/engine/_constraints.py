@@ -28,6 +28,13 @@ def _euclidean_norm(x: Array) -> float:
     return float(dnrm2(x.ravel())) if x.size else 0.0
 
 
+def _opposite(direction: Array, radius: float) -> tuple[Array, float]:
+    """Return the point of a Euclidean ball furthest against `direction`, and their inner product."""
+    norm = _euclidean_norm(direction)
+    point = np.zeros_like(direction) if norm == 0.0 else direction / norm * -radius
+    return point, -radius * norm
+
+
 def _check_radius(constraint: Any) -> None:
     radius = constraint.radius
     if not (isinstance(radius, Real) and 0.0 < float(radius) < np.inf):
@@ -108,9 +115,8 @@ class L2Ball(NormBall):
 
     def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball."""
-        norm = _euclidean_norm(direction)
-        atom = direction * 0.0 if norm == 0.0 else direction / norm * -self.radius
-        return LinearMinimum(DenseVector(atom), -self.radius * norm)
+        point, value = _opposite(direction, self.radius)
+        return LinearMinimum(DenseVector(point), value)
 
     def norm(self, x: Array) -> float:
         """Return the Euclidean norm."""
@@ -189,10 +195,8 @@ class NSupportBall(NormBall):
             indices = np.argpartition(np.abs(flat), -self.support_size)[-self.support_size :]
         else:
             indices = np.arange(flat.size)
-        kept = flat[indices]
-        norm = _euclidean_norm(kept)
-        values = kept * 0.0 if norm == 0.0 else kept / norm * -self.radius
-        return LinearMinimum(SparseVector(indices, values), -self.radius * norm)
+        values, value = _opposite(flat[indices], self.radius)
+        return LinearMinimum(SparseVector(indices, values), value)
 
     def norm(self, x: Array) -> float:
         """Return the n-support norm (proposition 2.1 of the reference)."""
@@ -244,12 +248,10 @@ class GroupBall(NormBall):
         """Minimise ``<direction, v>`` over the ball: the group with the largest norm takes it all."""
         group = int(self._group_norms(direction).argmax())
         features = np.flatnonzero(np.asarray(self.groups) == group)
-        kept = direction[features]
-        norm = _euclidean_norm(kept)
-        values = kept * 0.0 if norm == 0.0 else kept / norm * -self.radius
+        values, value = _opposite(direction[features], self.radius)
         outputs = direction[0].size
         indices = (features[:, np.newaxis] * outputs + np.arange(outputs)).ravel()
-        return LinearMinimum(SparseVector(indices, values.ravel()), -self.radius * norm)
+        return LinearMinimum(SparseVector(indices, values.ravel()), value)
 
     def norm(self, x: Array) -> float:
         """Return the sum of the groups' Euclidean norms."""

@@ -10,6 +10,10 @@ import numpy as np
 from ._protocols import Line, StepRule
 from ._sums import inner
 
+# A line search ends when the slope is this fraction of the slope at the start. The loss is then within about
+# its square of the minimum along the line.
+_PRECISION = 1e-8
+_MAX_EVALUATIONS = 60
 # A slope of this fraction of what it is a sum of is rounding.
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
@@ -59,19 +63,7 @@ class Directional(StepRule):
 @final
 @dataclass(frozen=True)
 class LineSearch(StepRule):
-    """The exact minimiser along the line, by Newton's method kept inside a shrinking bracket.
-
-    Parameters
-    ----------
-    precision : float
-        Stop when the slope is this fraction of the slope at the start. The loss is then within about its
-        square of the minimum along the line.
-    max_iter : int
-        Largest number of evaluations of the loss.
-    """
-
-    precision: float = 1e-8
-    max_iter: int = 60
+    """The exact minimiser along the line, by Newton's method kept inside a shrinking bracket."""
 
     def step(self, line: Line) -> float:
         """Return the minimiser of the loss over [0, 1]."""
@@ -82,8 +74,8 @@ class LineSearch(StepRule):
         low, high = 0.0, line.length
         position, slope, evaluation = 0.0, line.slope, line.evaluation
         rounding = _ROUNDING * float(np.abs(evaluation.residual).sum())
-        flat = max(self.precision * -line.slope, rounding)
-        for _ in range(self.max_iter):
+        flat = max(_PRECISION * -line.slope, rounding)
+        for _ in range(_MAX_EVALUATIONS):
             curvature = line.loss.curvature_along(evaluation, line.unit)
             newton = position - slope / curvature if curvature > 0.0 else high
             if low < newton < high:
