@@ -46,9 +46,9 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         an object.
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has; 1 gives the l1 ball.
-    momentum : {"weighted", "uniform", "none"} or float in (0, 1), default="weighted"
-        Weight of the newest gradient in the average that gives the direction: 2/(k+2), 1/(k+1), 1 (plain
-        Frank-Wolfe), or a constant.
+    momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="weighted"
+        Weight of the newest gradient in the average that gives the direction: the one
+        that proves the smallest gap, 2/(k+2), 1/(k+1), 1 (plain Frank-Wolfe), or a constant.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
         Exact minimisation along the segment, a quadratic bound with the curvature along the segment or
         with a global Lipschitz constant, or the step that the momentum's weight prescribes.

@@ -37,7 +37,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         What is removed before the low-rank fit: the mean, then the rows' means, then the columns' means.
     normalize : bool, default=True
         Whether `radius` is in units of the norm of the observed values.
-    momentum : {"weighted", "uniform", "none"} or float in (0, 1), default="weighted"
+    momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="weighted"
         Weight of the newest gradient in the average that gives the direction.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
         See `HFWLogisticRegression`.

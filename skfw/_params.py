@@ -8,6 +8,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .engine import (
+    Adaptive,
     Constant,
     Constraint,
     Directional,
@@ -30,7 +31,7 @@ from .engine import (
 _BALLS = {"l1": L1Ball, "l2": L2Ball, "linf": LInfBall, "simplex": Simplex}
 LOGISTIC_CONSTRAINTS = (*_BALLS, "n_support", "nuclear")
 COMPLETION_CONSTRAINTS = ("nuclear",)
-_MOMENTA = {"weighted": Weighted(), "uniform": Uniform(), "none": NoMomentum()}
+_MOMENTA = {"adaptive": Adaptive(), "weighted": Weighted(), "uniform": Uniform(), "none": NoMomentum()}
 _STEPS: dict[str, Callable[[Callable[[], float]], StepRule]] = {
     "parameter_free": lambda lipschitz: ParameterFree(),
     "smooth": lambda lipschitz: Smooth(lipschitz()),

@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from skfw.engine import (
+    Adaptive,
     Constant,
     DesignMatrix,
     Directional,
@@ -36,7 +37,13 @@ from skfw.engine import (
 N_SAMPLES, N_FEATURES, N_CLASSES = 24, 4, 3
 GROUPS = np.array([0, 0, 1, 1])
 
-MOMENTA = {"weighted": Weighted(), "uniform": Uniform(), "constant": Constant(0.7), "none": NoMomentum()}
+MOMENTA = {
+    "weighted": Weighted(),
+    "uniform": Uniform(),
+    "constant": Constant(0.7),
+    "none": NoMomentum(),
+    "adaptive": Adaptive(),
+}
 STEPS = {"parameter_free": ParameterFree(), "directional": Directional(), "line_search": LineSearch()}
 VECTOR_CONSTRAINTS = {
     "l1": L1Ball(0.7),

@@ -63,7 +63,7 @@ def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, restar
 
     k = np.arange(1, len(objective))
     gap = (objective - bound)[1:]
-    if momentum == "weighted":
+    if momentum in ("weighted", "adaptive"):
         assert np.all(gap <= 2.0 * p.scale / (k + 1))
     if momentum == "uniform" and not restart:
         assert np.all(gap <= p.scale * np.cumsum(1.0 / k) / (2.0 * k))
@@ -149,3 +149,44 @@ def exact_loss(X, y, weights, x):
 
 def test_plain_frank_wolfe_has_nothing_to_restart():
     assert run(problem("logistic", "l2", True), "none", "line_search", True).n_restarts == 0
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2", "linf", "n_support", "group", "simplex", "nuclear"])
+def test_adaptive_weight_maximises_the_bound(constraint):
+    """Against a fine grid of weights, at each iteration that did not have to fall back."""
+    p = problem("multinomial", constraint, True)
+    momentum = MOMENTA["adaptive"]
+    states = []
+    trace = run(
+        p, "adaptive", "line_search", False, callback=lambda state: states.append(state) and None
+    ).trace
+    planes = [AveragePlane.tangent(p.loss.evaluate(state.predictions)) for state in states]
+
+    def bound(plane):
+        return plane.lower_bound(p.constraint.lmo(p.linear_map.adjoint(plane.residual)))
+
+    past, searched = planes[0], 0
+    for k in range(1, len(planes)):
+        weight = trace["weight"][k]
+        here = bound(past.blend(planes[k], weight))
+        if weight != momentum.weight(k):
+            best = max(bound(past.blend(planes[k], other)) for other in np.linspace(0.0, 1.0, 101))
+            assert here >= best - 0.02 * (trace["objective"][k] - best) - 1e-12
+            searched += 1
+        past = past.blend(planes[k], weight)
+    assert searched > N_ITER / 2
+
+
+def test_adaptive_needs_one_adjoint_an_iteration():
+    p = problem("logistic", "l1", True)
+
+    class Counting(DesignMatrix):
+        adjoints = 0
+
+        def adjoint(self, residual):
+            self.adjoints += 1
+            return super().adjoint(residual)
+
+    design = Counting(p.linear_map.rows)
+    frank_wolfe(p.loss, design, p.constraint, momentum=MOMENTA["adaptive"], max_iter=20)
+    assert design.adjoints == 21

@@ -14,10 +14,11 @@ from ._constraints import (
 )
 from ._linear_maps import DesignMatrix, ObservedEntries
 from ._losses import LogisticLoss, MultinomialLoss, SquaredLoss
-from ._momentum import Constant, NoMomentum, Uniform, Weighted
+from ._momentum import Adaptive, Constant, NoMomentum, Uniform, Weighted
 from ._protocols import (
     Atom,
     Constraint,
+    Corrector,
     Evaluation,
     Hint,
     Line,
@@ -25,6 +26,7 @@ from ._protocols import (
     LinearMinimum,
     Loss,
     Momentum,
+    Point,
     StepRule,
 )
 from ._restart import GapRestart
@@ -64,6 +66,7 @@ __all__ = [
     "Uniform",
     "Constant",
     "NoMomentum",
+    "Adaptive",
     "StepRule",
     "Line",
     "ParameterFree",
@@ -71,5 +74,7 @@ __all__ = [
     "Directional",
     "LineSearch",
     "GapRestart",
+    "Corrector",
+    "Point",
     "AveragePlane",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr, svd
 
-from ._protocols import Array, Iterate, LinearMap
+from ._protocols import Array, Direction, Iterate, LinearMap
 
 
 @final
@@ -37,6 +37,10 @@ class SparseVector:
     def image(self, linear_map: LinearMap) -> Array:
         """Return the predictions of this atom."""
         return linear_map.apply_sparse(self.indices, self.values)
+
+    def inner(self, direction: Array) -> float:
+        """Return the inner product with a direction."""
+        return float(direction.ravel()[self.indices] @ self.values)
 
     def squared_distance(self, x: Array) -> float:
         """Return the squared Euclidean distance to `x`."""
@@ -71,6 +75,10 @@ class DenseVector:
         """Return the predictions of this atom."""
         return linear_map.apply(self.array)
 
+    def inner(self, direction: Array) -> float:
+        """Return the inner product with a direction."""
+        return float(np.vdot(direction, self.array))
+
     def squared_distance(self, x: Array) -> float:
         """Return the squared Euclidean distance to `x`."""
         difference = x - self.array
@@ -104,6 +112,10 @@ class RankOne:
     def image(self, linear_map: LinearMap) -> Array:
         """Return the predictions of this atom."""
         return linear_map.apply_rank_one(self.scale * self.left, self.right)
+
+    def inner(self, direction: Direction) -> float:
+        """Return the inner product with a direction, an array or a sparse matrix."""
+        return self.scale * float(self.left @ (direction @ self.right))
 
     def squared_distance(self, x: Iterate) -> float:
         """Return the squared Frobenius distance to `x`, an array or a `FactoredMatrix`."""

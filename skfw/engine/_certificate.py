@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from ._protocols import Array, Evaluation, LinearMinimum
+from ._protocols import Array, Direction, Evaluation, LinearMinimum
 
 # The terms of a bound are sums that were rounded; the bound gives way by some units in the last place.
 _ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
@@ -60,3 +60,26 @@ class AveragePlane:
         slack = minimum.slack + rounding * self.size
         slack += _ROUNDING * (abs(self.offset) + abs(minimum.value))
         return self.offset + minimum.value - slack
+
+
+@final
+@dataclass(frozen=True)
+class Cut:
+    """A plane, its direction ``A^T residual`` in the space of the models, and its minimum over the set.
+
+    Attributes
+    ----------
+    plane : AveragePlane
+    direction : array or sparse matrix
+    minimum : LinearMinimum
+    bound : float
+        What the plane proves: no point of the set has a loss below this.
+    depth : int
+        How many averages of directions, one of another, led to this one; each was rounded once more.
+    """
+
+    plane: AveragePlane
+    direction: Direction
+    minimum: LinearMinimum
+    bound: float
+    depth: int = 0

@@ -54,6 +54,20 @@ class Evaluation:
     intercept: float | Array = 0.0
 
 
+@dataclass(frozen=True)
+class Point:
+    """An iterate, with its predictions and the loss there."""
+
+    x: Iterate
+    predictions: Array
+    evaluation: Evaluation
+
+    @property
+    def value(self) -> float:
+        """The loss."""
+        return self.evaluation.value
+
+
 class Loss(ABC):
     """A convex, smooth, weighted mean of losses in the predictions.
 
@@ -124,6 +138,10 @@ class Atom(Protocol):
 
     def image(self, linear_map: LinearMap) -> Array:
         """Return the predictions of this atom."""
+        ...
+
+    def inner(self, direction: Direction) -> float:
+        """Return the inner product with a direction."""
         ...
 
     def squared_distance(self, x: Iterate) -> float:
@@ -257,6 +275,11 @@ class Line:
         """Derivative of the loss along `unit`, at the iterate."""
         return inner(self.evaluation.residual, self.unit)
 
+    @cached_property
+    def curvature_bound(self) -> float:
+        """Upper bound of the second derivative along the line; at most L D^2."""
+        return self.loss.curvature_bound(self.unit) * self.length**2 if self.length else 0.0
+
 
 class StepRule(ABC):
     """How far to go along a line."""
@@ -264,3 +287,25 @@ class StepRule(ABC):
     @abstractmethod
     def step(self, line: Line) -> float:
         """Return the step, in [0, 1]."""
+
+
+class Corrector(ABC):
+    """Improves an iterate inside the set, over what has been discovered so far.
+
+    Any move that does not increase the loss keeps every guarantee, because the lower bound does not depend on
+    how the iterates came about. A corrector is made for one run, and may keep a memory of it.
+    """
+
+    @abstractmethod
+    def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
+        """Return a point of the set that is no worse, or `point` itself if there is nothing to win.
+
+        Parameters
+        ----------
+        point : Point
+        gradient : the gradient there
+        atom : Atom
+            What the oracle found last.
+        gap : float
+            The certified gap of the point: more accuracy than a fraction of it is not worth any work.
+        """

@@ -9,9 +9,22 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from ._certificate import AveragePlane
-from ._momentum import Weighted
-from ._protocols import Array, Constraint, Hint, Iterate, Line, LinearMap, Loss, Momentum, StepRule
+from ._certificate import AveragePlane, Cut
+from ._momentum import Adaptive, Weighted
+from ._protocols import (
+    Array,
+    Constraint,
+    Corrector,
+    Direction,
+    Hint,
+    Iterate,
+    Line,
+    LinearMap,
+    Loss,
+    Momentum,
+    Point,
+    StepRule,
+)
 from ._restart import GapRestart
 from ._steps import LineSearch
 from ._trace import Trace
@@ -90,6 +103,7 @@ def frank_wolfe(
     momentum: Momentum | None = None,
     step_rule: StepRule | None = None,
     restart: GapRestart | None = None,
+    corrector: Corrector | None = None,
     tolerance: float = 0.0,
     max_iter: int = 1000,
     start: Iterate | None = None,
@@ -107,6 +121,10 @@ def frank_wolfe(
     step_rule : StepRule, default=LineSearch()
     restart : GapRestart, optional
         By default there are no restarts.
+    corrector : Corrector, optional
+        Improves each iterate over what has been discovered so far. By default the iterates are those of the
+        steps alone. `Constraint.corrector` gives the one that is made for a set. It keeps the memory of one
+        run, so each run needs a new one.
     tolerance : float
         Stop when the certified gap is at most this.
     max_iter : int
@@ -132,72 +150,170 @@ def frank_wolfe(
     >>> result.status, bool(result.gap <= 1e-3)
     ('converged', True)
     """
-    momentum = momentum or Weighted()
-    step_rule = step_rule or LineSearch()
     constraint.check(linear_map.zeros().shape)
+    trace = Trace()
     x = _origin(loss, linear_map, constraint) if start is None else start
     predictions = linear_map.apply(x)
-    evaluation = loss.evaluate(predictions)
-    best_x, best_predictions, best = x, predictions, evaluation
-    rounding = _rounding(linear_map, constraint)
-    plane, atom = None, None
-    lower_bound, average_bound, clock = loss.infimum, -np.inf, 0.0
-    n_restarts = 0
-    trace = Trace()
+    run = _Run(
+        loss,
+        linear_map,
+        constraint,
+        momentum or Weighted(),
+        step_rule or LineSearch(),
+        restart,
+        corrector,
+        Point(x, predictions, loss.evaluate(predictions)),
+    )
     for iteration in range(max_iter + 1):
-        hint = Hint(iteration, atom, _ORACLE_SHARE * (best.value - lower_bound))
-        weight = momentum.weight(clock) if plane else 1.0
-        newest, minimum = AveragePlane.tangent(evaluation), None
-        if restart and weight < 1.0:
-            plain = constraint.lmo(linear_map.adjoint(newest.residual), hint)
-            plain_bound = newest.lower_bound(plain, rounding)
-            lower_bound = max(lower_bound, plain_bound)
-            if restart.due(evaluation.value - average_bound, evaluation.value - plain_bound):
-                weight, minimum, clock = 1.0, plain, restart.clock(evaluation.value - average_bound)
-                n_restarts += 1
-
-        plane = plane.blend(newest, weight) if plane else newest
-        minimum = minimum or constraint.lmo(linear_map.adjoint(plane.residual), hint)
-        atom, average_bound = minimum.atom, plane.lower_bound(minimum, rounding)
-        lower_bound = max(lower_bound, average_bound)
-        gap = best.value - lower_bound
-
-        state = State(iteration, x, predictions, evaluation.value, lower_bound, gap)
+        run.average_planes(iteration)
+        point, lower_bound, gap = run.point, run.lower_bound, run.best.value - run.lower_bound
+        state = State(iteration, point.x, point.predictions, point.value, lower_bound, gap)
         stopped = callback is not None and callback(state)
-        step = np.nan
-        if not (last := bool(stopped or gap <= tolerance or iteration == max_iter)):
-            change = atom.image(linear_map) - predictions
-            step = step_rule.step(Line(loss, x, atom, predictions, change, evaluation, momentum.step(clock)))
+        last = bool(stopped or gap <= tolerance or iteration == max_iter)
+        step = np.nan if last else run.move(iteration)
         trace.add(
-            objective=evaluation.value,
+            objective=point.value,
             lower_bound=lower_bound,
             gap=gap,
             step=step,
-            weight=weight,
-            atoms=_size(x),
+            weight=run.weight,
+            atoms=_size(point.x),
         )
         if last:
-            status = "converged" if gap <= tolerance else "stopped" if stopped else "max_iter"
             break
-
-        x = (1.0 - step) * x + step * atom
-        predictions = predictions + step * change
-        evaluation = loss.evaluate(predictions, evaluation.intercept)
-        clock += 1.0
-        if evaluation.value < best.value:
-            best_x, best_predictions, best = x, predictions, evaluation
     return Result(
-        best_x,
-        best_predictions,
-        best.intercept,
-        best.value,
+        run.best.x,
+        run.best.predictions,
+        run.best.evaluation.intercept,
+        run.best.value,
         lower_bound,
         gap,
         iteration,
-        n_restarts,
-        status,
+        run.n_restarts,
+        "converged" if gap <= tolerance else "stopped" if stopped else "max_iter",
         trace.columns(),
     )
+
+
+class _Run:
+    """The state of a run, and the two halves of an iteration that change it."""
+
+    average: Cut  # the average of tangent planes
+    past: Cut  # the same an iteration ago
+    plain: Cut | None  # the newest tangent plane alone, where it was needed
+
+    def __init__(
+        self,
+        loss: Loss,
+        linear_map: LinearMap,
+        constraint: Constraint,
+        momentum: Momentum,
+        step_rule: StepRule,
+        restart: GapRestart | None,
+        corrector: Corrector | None,
+        start: Point,
+    ) -> None:
+        self.loss, self.linear_map, self.constraint = loss, linear_map, constraint
+        self.momentum, self.step_rule, self.restart, self.corrector = momentum, step_rule, restart, corrector
+        self.rounding = _rounding(linear_map, constraint)
+        self.point = self.best = start
+        self.lower_bound = loss.infimum
+        self.weight, self.clock, self.n_restarts = 1.0, 0.0, 0
+        # The largest curvature along a line so far. It is at most L D^2, which need not be known.
+        self.reach = 0.0
+
+    def average_planes(self, iteration: int) -> None:
+        """Average the tangent plane at the iterate with the past ones: a lower bound of the optimum."""
+        last = self.average.minimum.atom if iteration else None
+        self.hint = Hint(iteration, last, _ORACLE_SHARE * (self.best.value - self.lower_bound))
+        newest = AveragePlane.tangent(self.point.evaluation)
+        if iteration == 0:
+            self.average = self.plain = self._minimise(newest)
+        else:
+            self.past, self.plain = self.average, None
+            if isinstance(self.momentum, Adaptive):
+                self.plain = self._minimise(newest)
+                self.weight, self.average = self.momentum.best(
+                    self.past, self.plain, self._between, self.point.value
+                )
+            else:
+                self._blend(newest)
+        self.lower_bound = max(self.lower_bound, self.average.bound)
+
+    def _blend(self, newest: AveragePlane) -> None:
+        """Average with a weight that is given beforehand, or restart."""
+        self.weight = self.momentum.weight(self.clock)
+        if self.restart and self.weight < 1.0:
+            self.plain = self._minimise(newest)
+            self.lower_bound = max(self.lower_bound, self.plain.bound)
+            average_gap = self.point.value - self.past.bound
+            if self.restart.due(average_gap, self.point.value - self.plain.bound):
+                self.average, self.weight, self.clock = self.plain, 1.0, self.restart.clock(average_gap)
+                self.n_restarts += 1
+                return
+        self.average = self._minimise(self.past.plane.blend(newest, self.weight))
+
+    def move(self, iteration: int) -> float:
+        """Go to the next iterate; return the step that led there, zero where it was the corrector."""
+        adaptive = isinstance(self.momentum, Adaptive)
+        corrected = point = self.point
+        if self.corrector:
+            gap = point.value - self.lower_bound
+            corrected = self.corrector.improve(point, self._gradient(), self.average.minimum.atom, gap)
+        following, step = corrected, 0.0
+        if not adaptive or corrected is point or self._breaks_promise(corrected, iteration):
+            following, step = self._step()
+            if adaptive and self.plain and iteration and self._breaks_promise(following, iteration):
+                self.weight = self.momentum.weight(self.clock)
+                self.average = self._between(self.past, self.plain, self.weight)
+                following, step = self._step()
+            if corrected is not point and corrected.value <= following.value:
+                following, step = corrected, 0.0
+        self.clock += 1.0
+        self.point = following
+        if following.value < self.best.value:
+            self.best = following
+        return step
+
+    def _step(self) -> tuple[Point, float]:
+        """Take a Frank-Wolfe step; towards the newest plane's atom where the average gives it no weight."""
+        point = self.point
+        atom = (self.plain if self.plain and not self.weight else self.average).minimum.atom
+        change = atom.image(self.linear_map) - point.predictions
+        parameter_free = self.momentum.step(self.clock)
+        line = Line(self.loss, point.x, atom, point.predictions, change, point.evaluation, parameter_free)
+        step = self.step_rule.step(line)
+        if isinstance(self.momentum, Adaptive):
+            self.reach = max(self.reach, line.curvature_bound)
+        predictions = point.predictions + step * change
+        evaluation = self.loss.evaluate(predictions, point.evaluation.intercept)
+        return Point((1.0 - step) * point.x + step * atom, predictions, evaluation), step
+
+    def _breaks_promise(self, point: Point, iteration: int) -> bool:
+        """Whether going to `point` would leave a larger gap than 2 L D^2 / (k+1) allows."""
+        return point.value - self.average.bound > 2.0 * self.reach / (iteration + 2.0)
+
+    def _gradient(self) -> Direction:
+        if self.plain:
+            return self.plain.direction
+        if self.weight == 1.0:
+            return self.average.direction
+        return self.linear_map.adjoint(self.point.evaluation.residual)
+
+    def _minimise(self, plane: AveragePlane) -> Cut:
+        direction = self.linear_map.adjoint(plane.residual)
+        minimum = self.constraint.lmo(direction, self.hint)
+        return Cut(plane, direction, minimum, plane.lower_bound(minimum, self.rounding))
+
+    def _between(self, past: Cut, newest: Cut, weight: float) -> Cut:
+        """Average two planes by their directions: no product with the data."""
+        plane = past.plane.blend(newest.plane, weight)
+        direction = (1.0 - weight) * past.direction + weight * newest.direction
+        minimum = self.constraint.lmo(direction, self.hint)
+        depth = max(past.depth, newest.depth) + 1
+        # An average of directions is rounded by at most 2 eps times what the entries of each are a sum of.
+        bound = plane.lower_bound(minimum, (1.0 + 2.0 * depth) * self.rounding)
+        return Cut(plane, direction, minimum, bound, depth)
 
 
 def _origin(loss: Loss, linear_map: LinearMap, constraint: Constraint) -> Iterate:
