@@ -14,6 +14,7 @@ from skfw.engine import (
     LogisticLoss,
     NoMomentum,
     Smooth,
+    best_corrector,
     frank_wolfe,
 )
 
@@ -23,17 +24,18 @@ KNOWN_TO = 1e-9
 
 every_problem = pytest.mark.parametrize("names", PROBLEMS, ids=lambda names: "-".join(map(str, names)))
 every_step = pytest.mark.parametrize("step", [*STEPS, "smooth"])
-with_and_without_restart = pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+every_extra = pytest.mark.parametrize("extra", ["none", "restart", "corrector"])
 
 
-def run(p, momentum, step, restart, **options):
+def run(p, momentum, step, extra="none", **options):
     return frank_wolfe(
         p.loss,
         p.linear_map,
         p.constraint,
         momentum=MOMENTA[momentum],
         step_rule=Smooth(p.lipschitz) if step == "smooth" else STEPS[step],
-        restart=GapRestart(p.scale) if restart else None,
+        restart=GapRestart(p.scale) if extra == "restart" else None,
+        corrector=best_corrector(p.loss, p.linear_map, p.constraint) if extra == "corrector" else None,
         max_iter=N_ITER,
         **options,
     )
@@ -42,12 +44,12 @@ def run(p, momentum, step, restart, **options):
 @every_problem
 @pytest.mark.parametrize("momentum", MOMENTA)
 @every_step
-@with_and_without_restart
-def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, restart):
+@every_extra
+def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, extra):
     p = problem(*names)
     feasible = []
     result = run(
-        p, momentum, step, restart, callback=lambda state: feasible.append(is_feasible(p, state.x)) and None
+        p, momentum, step, extra, callback=lambda state: feasible.append(is_feasible(p, state.x)) and None
     )
     objective, bound = result.trace["objective"], result.trace["lower_bound"]
     assert bound.max() <= p.optimum + KNOWN_TO
@@ -65,11 +67,11 @@ def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, restar
     gap = (objective - bound)[1:]
     if momentum in ("weighted", "adaptive"):
         assert np.all(gap <= 2.0 * p.scale / (k + 1))
-    if momentum == "uniform" and not restart:
+    if momentum == "uniform" and extra != "restart":
         assert np.all(gap <= p.scale * np.cumsum(1.0 / k) / (2.0 * k))
     if step != "parameter_free":
         assert np.diff(objective).max(initial=0.0) <= 1e-15
-    if momentum == "weighted" and step == "parameter_free" and restart:
+    if momentum == "weighted" and step == "parameter_free" and extra == "restart":
         # After a restart the step is 2/(k + 2 + C), and the bound is 2 L D^2 / (k + C).
         steps = result.trace["step"][:-1]
         assert np.all(2.0 / steps - 2.0 >= np.arange(len(steps)) - 1e-9)  # C is at least 1 + the past
@@ -98,8 +100,8 @@ def test_gap_closes(names):
 
 def test_restart_forgets_the_past_and_sets_the_clock_forward():
     p = problem("logistic", "l2", False)
-    assert run(p, "weighted", "parameter_free", False).n_restarts == 0
-    result = run(p, "weighted", "parameter_free", True)
+    assert run(p, "weighted", "parameter_free").n_restarts == 0
+    result = run(p, "weighted", "parameter_free", "restart")
     assert result.n_restarts > 0
     fresh = result.trace["weight"] == 1.0  # the average is the newest plane alone
     assert fresh.sum() == 1 + result.n_restarts
@@ -148,7 +150,7 @@ def exact_loss(X, y, weights, x):
 
 
 def test_plain_frank_wolfe_has_nothing_to_restart():
-    assert run(problem("logistic", "l2", True), "none", "line_search", True).n_restarts == 0
+    assert run(problem("logistic", "l2", True), "none", "line_search", "restart").n_restarts == 0
 
 
 @pytest.mark.parametrize("constraint", ["l1", "l2", "linf", "n_support", "group", "simplex", "nuclear"])

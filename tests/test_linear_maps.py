@@ -98,3 +98,46 @@ def test_observed_entries():
     assert entries.squared_norm(weights) == pytest.approx(totals.max())
     with pytest.raises(TypeError, match="rank-one"):
         entries.apply_sparse(np.array([0]), np.array([1.0]))
+
+
+@pytest.mark.parametrize("shape", [(5000, 7), (300, 400)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("format", FORMATS)
+def test_parts_and_squares_of_a_design(format, dtype, shape):
+    X = random_matrix(shape, dtype)
+    exact = X.astype(np.float64)
+    design = DesignMatrix(FORMATS[format](X))
+    rng = np.random.default_rng(1)
+    weights = rng.uniform(size=shape[0])
+    np.testing.assert_allclose(design.gram(weights), exact.T @ (weights[:, np.newaxis] * exact), atol=1e-9)
+    np.testing.assert_allclose(design.squares(weights), (exact**2).T @ weights, rtol=1e-12)
+    both = np.column_stack([weights, 2 * weights])
+    np.testing.assert_allclose(design.squares(both), (exact**2).T @ both, rtol=1e-12)
+
+    features, rows = np.array([1, 3, 6]), np.arange(0, shape[0], 7)
+    x = rng.normal(size=3)
+    np.testing.assert_allclose(design.restrict(features).apply(x), exact[:, features] @ x, atol=1e-12)
+    x = rng.normal(size=shape[1])
+    np.testing.assert_allclose(design.subset(rows).apply(x), exact[rows] @ x, atol=1e-10)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_gram_both_ways(format, monkeypatch):
+    """The way of forming it is chosen by cost; both give the same matrix, in one block or in many."""
+    X = random_matrix((200, 30))
+    weights = np.random.default_rng(1).uniform(size=200)
+    exact = X.T @ (weights[:, np.newaxis] * X)
+    for name, value in [("_SPARSE_GRAM_TERM", 0.0), ("_DENSE_GRAM_TERM", 0.0), ("_GRAM_BLOCK", 100)]:
+        monkeypatch.setattr(f"skfw.engine._linear_maps.{name}", value)
+        np.testing.assert_allclose(DesignMatrix(FORMATS[format](X)).gram(weights), exact, atol=1e-12)
+
+
+def test_sample_is_a_fraction_of_many_rows():
+    few = DesignMatrix(random_matrix((4000, 3)))
+    assert few.sample[1] is few
+    wide = DesignMatrix(random_matrix((8000, 1001)))
+    assert wide.sample[1] is wide
+    many = DesignMatrix(random_matrix((8000, 3)))
+    rows, sample = many.sample
+    assert len(np.unique(rows)) == 1000
+    np.testing.assert_array_equal(sample.rows, many.rows[rows])

@@ -151,3 +151,36 @@ def test_multinomial_intercept_takes_few_evaluations(monkeypatch):
             for _ in range(20):
                 loss.evaluate(scale * rng.normal(size=(n_samples, 3)))
     assert len(calls) / 120 < 12
+
+
+@with_all_losses
+@with_and_without_intercept
+def test_hessian_matches_finite_differences_of_the_residual(name, intercept):
+    loss, z = make_loss(name, intercept), random_predictions(name)
+    change, h = random_predictions(name, seed=1), 1e-5
+    hessian = loss.hessian(loss.evaluate(z))
+    ahead, behind = loss.evaluate(z + h * change), loss.evaluate(z - h * change)
+    np.testing.assert_allclose(
+        hessian.apply(change), (ahead.residual - behind.residual) / (2 * h), rtol=1e-5, atol=1e-9
+    )
+    fixed = make_loss(name, False).hessian(make_loss(name, False).evaluate(z + np.asarray(0.0)))
+    unit = np.zeros_like(z)
+    unit.flat[5] = 1.0
+    assert fixed.diagonal.flat[5] == pytest.approx(fixed.apply(unit).flat[5])
+
+
+@with_all_losses
+@with_and_without_intercept
+def test_subset_is_the_loss_of_those_samples(name, intercept):
+    rows = np.arange(0, N_SAMPLES, 2)
+    loss, z = make_loss(name, intercept), random_predictions(name)
+    part = loss.subset(rows)
+    weights = loss.weights[rows] / loss.weights[rows].sum()
+    expected = make_loss(name, intercept, rows, weights)
+    assert part.evaluate(z[rows]).value == pytest.approx(expected.evaluate(z[rows]).value, rel=1e-14)
+
+
+def test_subset_without_all_classes_is_no_problem():
+    _, weights, signs, labels, _ = data()
+    assert LogisticLoss(signs, weights).subset(np.flatnonzero(signs > 0)) is None
+    assert MultinomialLoss(labels, N_CLASSES, weights).subset(np.flatnonzero(labels != 1)) is None

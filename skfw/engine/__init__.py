@@ -12,6 +12,7 @@ from ._constraints import (
     NuclearBall,
     Simplex,
 )
+from ._correctors import ActiveAtoms, ActiveCoordinates, EuclideanBall
 from ._linear_maps import DesignMatrix, ObservedEntries
 from ._losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from ._momentum import Adaptive, Constant, NoMomentum, Uniform, Weighted
@@ -20,6 +21,7 @@ from ._protocols import (
     Constraint,
     Corrector,
     Evaluation,
+    Hessian,
     Hint,
     Line,
     LinearMap,
@@ -30,7 +32,7 @@ from ._protocols import (
     StepRule,
 )
 from ._restart import GapRestart
-from ._solver import Result, State, frank_wolfe
+from ._solver import Result, State, best_corrector, frank_wolfe, sample_start
 from ._steps import Directional, LineSearch, ParameterFree, Smooth
 
 __all__ = [
@@ -42,6 +44,7 @@ __all__ = [
     "MultinomialLoss",
     "SquaredLoss",
     "Evaluation",
+    "Hessian",
     "LinearMap",
     "DesignMatrix",
     "ObservedEntries",
@@ -75,6 +78,11 @@ __all__ = [
     "LineSearch",
     "GapRestart",
     "Corrector",
+    "best_corrector",
+    "ActiveCoordinates",
+    "ActiveAtoms",
+    "EuclideanBall",
+    "sample_start",
     "Point",
     "AveragePlane",
 ]

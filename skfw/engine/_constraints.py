@@ -16,8 +16,21 @@ import numpy.typing as npt
 from scipy.linalg.blas import dnrm2
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
+from ._correctors import ActiveCoordinates, EuclideanBall
 from ._lanczos import largest_eigenvalue, start_noise
-from ._protocols import Array, Constraint, Direction, Hint, Iterate, LinearMinimum, Shape
+from ._linear_maps import DesignMatrix
+from ._protocols import (
+    Array,
+    Constraint,
+    Corrector,
+    Direction,
+    Hint,
+    Iterate,
+    LinearMap,
+    LinearMinimum,
+    Loss,
+    Shape,
+)
 
 # Up to this many rows or columns the Gram matrix of a direction is small enough for a dense eigensolver.
 _DENSE_LIMIT = 100
@@ -99,6 +112,12 @@ class L1Ball(NormBall):
         """Return the sum of absolute values."""
         return float(np.abs(x).sum())
 
+    def corrector(self, loss: Loss, linear_map: LinearMap) -> Corrector | None:
+        """Re-optimise the nonzero coordinates."""
+        if not isinstance(linear_map, DesignMatrix):
+            return None
+        return ActiveCoordinates(loss, linear_map, self.radius, signed=True)
+
 
 @final
 @dataclass
@@ -121,6 +140,10 @@ class L2Ball(NormBall):
     def norm(self, x: Array) -> float:
         """Return the Euclidean norm."""
         return _euclidean_norm(x)
+
+    def corrector(self, loss: Loss, linear_map: LinearMap) -> Corrector | None:
+        """Take Newton steps in the ball."""
+        return EuclideanBall(loss, linear_map, self.radius) if isinstance(linear_map, DesignMatrix) else None
 
 
 @final
@@ -301,6 +324,12 @@ class Simplex(Constraint):
         """Scale a non-negative `x` to the right sum."""
         total = float(x.sum())
         return self.radius / total * x if x.min() >= 0.0 and total > 0.0 else None
+
+    def corrector(self, loss: Loss, linear_map: LinearMap) -> Corrector | None:
+        """Re-optimise the nonzero coordinates."""
+        if not isinstance(linear_map, DesignMatrix):
+            return None
+        return ActiveCoordinates(loss, linear_map, self.radius, signed=False)
 
 
 @final

@@ -13,13 +13,39 @@ from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
+import numpy.typing as npt
 
-from ._protocols import Array, Evaluation, Loss
+from ._linear_maps import DesignMatrix
+from ._protocols import Array, Evaluation, Hessian, Loss
 from ._sums import inner
 
 _NEWTON_STEPS = 100
 # A sum of residuals that is this fraction of the sum of their sizes is rounding.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
+
+
+@final
+@dataclass(frozen=True)
+class DiagonalHessian(Hessian):
+    """Each prediction curves on its own; with an intercept only its deviation from a weighted mean counts."""
+
+    diagonal: Array
+    fit_intercept: bool
+
+    def apply(self, change: Array) -> Array:
+        """Return ``D change``, with the weighted mean of the change taken out."""
+        result = self.diagonal * change
+        if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
+            result -= (float(result.sum()) / total) * self.diagonal
+        return result
+
+    def gram(self, linear_map: DesignMatrix) -> Array:
+        """Return the second derivative in the models of a design matrix."""
+        result = linear_map.gram(self.diagonal)
+        if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
+            means = linear_map.adjoint(self.diagonal)
+            result -= np.outer(means, means / total)
+        return result
 
 
 @final
@@ -72,6 +98,14 @@ class SquaredLoss(Loss):
         if self.fit_intercept:
             change = change - inner(self.weights, change)
         return inner(self.weights, change * change)
+
+    def hessian(self, evaluation: Evaluation) -> DiagonalHessian:
+        """Return the weights, which are the curvature everywhere."""
+        return DiagonalHessian(self.weights, self.fit_intercept)
+
+    def subset(self, rows: npt.NDArray[np.intp]) -> SquaredLoss:
+        """Return the loss of some of the samples."""
+        return replace(self, targets=self.targets[rows], weights=_normalised(self.weights[rows]))
 
 
 @final
@@ -188,6 +222,17 @@ class LogisticLoss(Loss):
         if self.fit_intercept:
             change = change - inner(self.weights, change)
         return self.curvature * inner(self.weights, change * change)
+
+    def hessian(self, evaluation: Evaluation) -> DiagonalHessian:
+        """Return the curvature of each sample at the evaluated point."""
+        return DiagonalHessian(self._hessian(evaluation.residual), self.fit_intercept)
+
+    def subset(self, rows: npt.NDArray[np.intp]) -> LogisticLoss | None:
+        """Return the loss of some of the samples, if both labels are among them."""
+        signs = self.signs[rows]
+        if not -signs.min() == signs.max() == 1.0:
+            return None
+        return replace(self, signs=signs, weights=_normalised(self.weights[rows]))
 
 
 @final
@@ -317,3 +362,46 @@ class MultinomialLoss(Loss):
         if self.fit_intercept:
             change = change - self.weights @ change
         return self.curvature * inner(self.weights, (change * change).sum(axis=1))
+
+    def hessian(self, evaluation: Evaluation) -> SoftmaxHessian:
+        """Return the curvature of the profiled loss at the evaluated point."""
+        return SoftmaxHessian(self, self._weighted_probability(evaluation.residual))
+
+    def subset(self, rows: npt.NDArray[np.intp]) -> MultinomialLoss | None:
+        """Return the loss of some of the samples, if all classes are among them."""
+        labels = self.labels[rows]
+        if len(np.unique(labels)) < self.n_classes:
+            return None
+        return replace(self, labels=labels, weights=_normalised(self.weights[rows]))
+
+
+@final
+@dataclass(frozen=True)
+class SoftmaxHessian(Hessian):
+    """Curvature of the cross-entropy: in each sample, the covariance of its probabilities."""
+
+    loss: MultinomialLoss
+    probability: Array  # times the sample's weight
+
+    @cached_property
+    def diagonal(self) -> Array:  # type: ignore[override]
+        """Variances of the probabilities."""
+        return self.probability * (1.0 - self.probability / self.loss.weights[:, np.newaxis])
+
+    def apply(self, change: Array) -> Array:
+        """Return the covariance times the change, with the best intercepts following it."""
+        result = self._covariance(change)
+        if self.loss.fit_intercept:
+            following = self.loss._newton_decrement(self.probability, result.sum(axis=0))
+            result -= self._covariance(np.broadcast_to(following, change.shape))
+        return result
+
+    def _covariance(self, change: Array) -> Array:
+        mean = (self.probability * change).sum(axis=1) / self.loss.weights
+        result: Array = self.probability * (change - mean[:, np.newaxis])
+        return result
+
+
+def _normalised(weights: Array) -> Array:
+    result: Array = weights / weights.sum()
+    return result

@@ -68,6 +68,26 @@ class Point:
         return self.evaluation.value
 
 
+class Hessian(ABC):
+    """The second derivative of a loss in the predictions, at one point.
+
+    Attributes
+    ----------
+    diagonal : ndarray of the predictions' shape
+        The second derivative in each prediction alone, with the intercept held fixed.
+    """
+
+    diagonal: Array
+
+    @abstractmethod
+    def apply(self, change: Array) -> Array:
+        """Return how the residual changes with the predictions, to first order."""
+
+    def gram(self, linear_map: Any) -> Array | None:
+        """Return the second derivative in the models as a matrix; None where only products are known."""
+        return None
+
+
 class Loss(ABC):
     """A convex, smooth, weighted mean of losses in the predictions.
 
@@ -96,6 +116,14 @@ class Loss(ABC):
     @abstractmethod
     def curvature_bound(self, change: Array) -> float:
         """Upper bound of the second derivative along `change`, at every point."""
+
+    @abstractmethod
+    def hessian(self, evaluation: Evaluation) -> Hessian:
+        """Return the second derivative at the evaluated point."""
+
+    @abstractmethod
+    def subset(self, rows: npt.NDArray[np.intp]) -> Loss | None:
+        """Return the loss of some of the samples; None if they alone make no problem."""
 
 
 class LinearMap(ABC):
@@ -214,6 +242,10 @@ class Constraint(ABC):
 
     def scale_into(self, x: Iterate) -> Iterate | None:
         """Scale `x` so that it lies in the set; None where this is not known, which means a cold start."""
+        return None
+
+    def corrector(self, loss: Loss, linear_map: LinearMap) -> Corrector | None:
+        """Return a corrector made for this set; None if there is no better one than that for any set."""
         return None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ._certificate import AveragePlane, Cut
+from ._correctors import ActiveAtoms
+from ._linear_maps import DesignMatrix
 from ._momentum import Adaptive, Weighted
 from ._protocols import (
     Array,
@@ -32,6 +34,9 @@ from ._trace import Trace
 # An iterative oracle is asked for a slack of at most this fraction of the gap. On MovieLens 100K, less made
 # it slower and the steps hardly better, more made it faster and the bound much worse.
 _ORACLE_SHARE = 0.25
+# A sample is not the data: how far from its own optimum a start needs to be at most.
+_SAMPLE_TOLERANCE = 1e-2
+_SAMPLE_ITERATIONS = 50
 
 
 @final
@@ -195,6 +200,48 @@ def frank_wolfe(
     )
 
 
+def sample_start(
+    loss: Loss,
+    design: DesignMatrix,
+    constraint: Constraint,
+    *,
+    momentum: Momentum | None = None,
+    step_rule: StepRule | None = None,
+    null: float,
+) -> Iterate | None:
+    """Fit a sample of the rows, and that from a sample of them: a start that costs a fraction of a run.
+
+    Returns None where there are not enough rows for it, or where the fit is no better than none.
+
+    Parameters
+    ----------
+    loss, design, constraint, momentum, step_rule : as in `frank_wolfe`
+    null : float
+        The loss of the model that is zero.
+    """
+    rows, sample = design.sample
+    part = loss.subset(rows) if sample is not design else None
+    if part is None:
+        return None
+    options: dict[str, Any] = {"momentum": momentum, "step_rule": step_rule}
+    x = frank_wolfe(
+        part,
+        sample,
+        constraint,
+        corrector=best_corrector(part, sample, constraint),
+        tolerance=_SAMPLE_TOLERANCE * null,
+        max_iter=_SAMPLE_ITERATIONS,
+        start=sample_start(part, sample, constraint, null=null, **options),
+        **options,
+    ).x
+    return x if loss.evaluate(design.apply(x)).value < null else None
+
+
+def best_corrector(loss: Loss, linear_map: LinearMap, constraint: Constraint) -> Corrector:
+    """Return the corrector made for a set, or else the one for any set; for a single run."""
+    return constraint.corrector(loss, linear_map) or ActiveAtoms(loss, linear_map)
+
+
 class _Run:
     """The state of a run, and the two halves of an iteration that change it."""
 
@@ -258,8 +305,11 @@ class _Run:
         adaptive = isinstance(self.momentum, Adaptive)
         corrected = point = self.point
         if self.corrector:
+            if adaptive and not self.reach:
+                self.reach = self._line().curvature_bound
             gap = point.value - self.lower_bound
-            corrected = self.corrector.improve(point, self._gradient(), self.average.minimum.atom, gap)
+            atom = (self.plain or self.average).minimum.atom
+            corrected = self.corrector.improve(point, self._gradient(), atom, gap)
         following, step = corrected, 0.0
         if not adaptive or corrected is point or self._breaks_promise(corrected, iteration):
             following, step = self._step()
@@ -275,19 +325,23 @@ class _Run:
             self.best = following
         return step
 
-    def _step(self) -> tuple[Point, float]:
-        """Take a Frank-Wolfe step; towards the newest plane's atom where the average gives it no weight."""
+    def _line(self) -> Line:
+        """Return the line to the average's atom, or to the newest plane's where that has no weight."""
         point = self.point
         atom = (self.plain if self.plain and not self.weight else self.average).minimum.atom
         change = atom.image(self.linear_map) - point.predictions
         parameter_free = self.momentum.step(self.clock)
-        line = Line(self.loss, point.x, atom, point.predictions, change, point.evaluation, parameter_free)
+        return Line(self.loss, point.x, atom, point.predictions, change, point.evaluation, parameter_free)
+
+    def _step(self) -> tuple[Point, float]:
+        """Take a Frank-Wolfe step."""
+        line = self._line()
         step = self.step_rule.step(line)
         if isinstance(self.momentum, Adaptive):
             self.reach = max(self.reach, line.curvature_bound)
-        predictions = point.predictions + step * change
-        evaluation = self.loss.evaluate(predictions, point.evaluation.intercept)
-        return Point((1.0 - step) * point.x + step * atom, predictions, evaluation), step
+        predictions = line.predictions + step * line.change
+        evaluation = self.loss.evaluate(predictions, line.evaluation.intercept)
+        return Point((1.0 - step) * line.x + step * line.atom, predictions, evaluation), step
 
     def _breaks_promise(self, point: Point, iteration: int) -> bool:
         """Whether going to `point` would leave a larger gap than 2 L D^2 / (k+1) allows."""

@@ -1,0 +1,148 @@
+"""Quadratic models, minimised over a simplex: what a Newton step of a corrector comes down to.
+
+The variables are weights of atoms. They are not negative, and their sum is at most, or exactly, a total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dposv
+
+from ._protocols import Array
+
+_ROUNDING = 1e-12
+# Relative to the diagonal: keeps the model strictly convex where atoms depend on each other.
+_RIDGE = 1e-10
+_MAX_PIVOTS = 30
+# How often the number of wrong signs may fail to fall before the pivots are made one by one.
+_PATIENCE = 3
+_MAX_PASSES = 6
+_MAX_PRODUCTS = 60
+
+
+def solve_over_simplex(
+    hessian: Array, linear: Array, free: npt.NDArray[np.bool_], total: float, exactly: bool
+) -> Array | None:
+    """Minimise ``<linear, u> + <u, H u>/2`` over ``u >= 0`` with sum at most (or exactly) `total`.
+
+    Principal pivoting: solve for the free weights as if there were no signs, then free or fix all those whose
+    sign, or multiplier, is wrong (Portugal, Judice and Vicente, 1994). `free` is a guess of what is positive.
+    Returns None if the equations could not be solved.
+    """
+    size = len(linear)
+    weights = np.zeros(size)
+    hessian[np.diag_indices(size)] *= 1.0 + _RIDGE
+    right_sides = np.column_stack([-linear, np.ones(size)])
+    zero = _ROUNDING * float(np.abs(linear).max())
+    fewest, patience = size + 1, _PATIENCE
+    for _ in range(_MAX_PIVOTS):
+        indices = np.flatnonzero(free)
+        if not len(indices):
+            break
+        _, solution, failed = dposv(hessian[np.ix_(indices, indices)], right_sides[indices])
+        if failed:
+            return None
+        multiplier = float(solution[:, 0].sum() - total) / float(solution[:, 1].sum())
+        if not exactly:
+            multiplier = max(multiplier, 0.0)
+        weights[:] = 0.0
+        weights[indices] = solution[:, 0] - multiplier * solution[:, 1]
+        wrong = np.where(free, weights < 0.0, linear + hessian @ weights + multiplier < -zero)
+        count = int(np.count_nonzero(wrong))
+        if count == 0:
+            break
+        patience = _PATIENCE if count < fewest else patience - 1
+        fewest = min(fewest, count)
+        if patience < 0:  # one at a time this cannot cycle
+            wrong[: np.flatnonzero(wrong)[-1]] = False
+        free = free ^ wrong
+    return into_simplex(weights, total, exactly)
+
+
+def descend_over_simplex(
+    product: Callable[[Array], Array],
+    gradient: Array,
+    start: Array,
+    diagonal: Array,
+    total: float,
+    exactly: bool,
+    target: float,
+    precision: float,
+) -> tuple[Array, int]:
+    """Go towards the minimum of a model with this `gradient` at `start` and Hessian products `product`.
+
+    Conjugate gradients on the free weights, preconditioned by the diagonal; then those that went negative
+    are fixed at zero, those whose slope is steeper than the others' are freed, and again. A pass ends when
+    the slopes agree up to `target`, or the error has fallen by the factor `precision`. Returns the weights
+    and the number of products.
+    """
+    scale = 1.0 / diagonal
+    weights, slope = start, gradient
+    tight = exactly or float(start.sum()) >= (1.0 - _ROUNDING) * total
+    free = (weights > 0.0) | (slope < -_multiplier(slope, weights, total, tight))
+    products = 0
+    for _ in range(_MAX_PASSES):
+        face = _Face(np.where(free, scale, 0.0), tight)
+        trial = weights
+        step = direction = face.project(-slope)
+        error = first = -float(slope @ step)
+        while products < _MAX_PRODUCTS and error > 0.0:
+            image = product(direction)
+            products += 1
+            curvature = float(direction @ image)
+            if curvature <= 0.0:
+                break
+            trial = trial + (error / curvature) * direction
+            slope = slope + (error / curvature) * image
+            step = face.project(-slope)
+            error, previous = -float(slope @ step), error
+            if float(np.abs(step * diagonal).max()) <= target or error <= precision**2 * first:
+                break
+            direction = step + (error / previous) * direction
+
+        negative = trial < 0.0
+        weights = into_simplex(np.where(negative, 0.0, trial), total, tight)
+        again = bool(negative.any())
+        free &= ~negative
+        if not tight and float(trial.sum()) > total:
+            again = tight = True
+        if again:
+            slope = slope + product(weights - trial)
+            products += 1
+        if tight and not exactly and float(slope @ weights) > 0.0:
+            again, tight = True, False
+        steep = ~free & (slope < -_multiplier(slope, weights, total, tight) - target)
+        free |= steep
+        if not (again or steep.any()) or products >= _MAX_PRODUCTS:
+            break
+    return weights, products
+
+
+class _Face:
+    """The free weights, with their sum held if it is tight, in the metric of a preconditioner."""
+
+    def __init__(self, scale: Array, tight: bool) -> None:
+        self.scale = scale
+        self.normal = scale / scale.sum() if tight else np.zeros_like(scale)
+
+    def project(self, residual: Array) -> Array:
+        step = self.scale * residual
+        step -= step.sum() * self.normal
+        return step
+
+
+def _multiplier(slope: Array, weights: Array, total: float, tight: bool) -> float:
+    """Return the mean slope down the weights, which is what the constraint on their sum holds up."""
+    return -float(slope @ weights) / total if tight else 0.0
+
+
+def into_simplex(weights: Array, total: float, exactly: bool) -> Array:
+    """Cut off negative weights and scale the others to the right sum."""
+    weights = np.maximum(weights, 0.0)
+    size = float(weights.sum())
+    if exactly and size == 0.0:
+        return np.full(len(weights), total / len(weights))
+    return weights * (total / size) if exactly or size > total else weights
