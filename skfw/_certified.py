@@ -9,7 +9,17 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ._params import check_flag, check_integer, check_number, make_momentum, make_step_rule
-from .engine import Constraint, GapRestart, LinearMap, Loss, Result, State, frank_wolfe
+from .engine import (
+    Constraint,
+    GapRestart,
+    LinearMap,
+    Loss,
+    Result,
+    State,
+    best_corrector,
+    frank_wolfe,
+    sample_start,
+)
 
 
 class CertifiedFitMixin:
@@ -27,7 +37,14 @@ class CertifiedFitMixin:
             check_number("lipschitz", self.lipschitz, above=0.0)
 
     def _solve(
-        self, loss: Loss, linear_map: LinearMap, constraint: Constraint, start, unit: float = 1.0
+        self,
+        loss: Loss,
+        linear_map: LinearMap,
+        constraint: Constraint,
+        start,
+        *,
+        unit: float = 1.0,
+        corrective: bool = False,
     ) -> Result:
         """Run the solver; the objective is reported in units of `unit`."""
 
@@ -44,13 +61,19 @@ class CertifiedFitMixin:
         if self.restart:
             diameter = float(constraint.diameter(zero.shape))
             restart = GapRestart(lipschitz() * diameter * diameter)
+        momentum, step_rule = make_momentum(self.momentum), make_step_rule(self.step_size, lipschitz)
+        if corrective and start is None:
+            start = sample_start(
+                loss, linear_map, constraint, momentum=momentum, step_rule=step_rule, null=null
+            )
         result = frank_wolfe(
             loss,
             linear_map,
             constraint,
-            momentum=make_momentum(self.momentum),
-            step_rule=make_step_rule(self.step_size, lipschitz),
+            momentum=momentum,
+            step_rule=step_rule,
             restart=restart,
+            corrector=best_corrector(loss, linear_map, constraint) if corrective else None,
             tolerance=self.tol * null,
             max_iter=self.max_iter,
             start=start,
@@ -62,6 +85,7 @@ class CertifiedFitMixin:
         self.objective_ = unit * result.objective
         self.lower_bound_ = unit * result.lower_bound
         self.gap_ = unit * result.gap
+        self.multiplier_ = unit * result.multiplier
         self.trace_ = dict(result.trace)
         with np.errstate(over="ignore"):  # an infinite gap is a valid one
             for name in ("objective", "lower_bound", "gap"):

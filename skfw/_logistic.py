@@ -46,19 +46,24 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         an object.
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has; 1 gives the l1 ball.
-    momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="weighted"
+    momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="adaptive"
         Weight of the newest gradient in the average that gives the direction: the one
         that proves the smallest gap, 2/(k+2), 1/(k+1), 1 (plain Frank-Wolfe), or a constant.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
         Exact minimisation along the segment, a quadratic bound with the curvature along the segment or
         with a global Lipschitz constant, or the step that the momentum's weight prescribes.
+    corrective : bool, default=True
+        Whether to re-optimise over what has been discovered so far: Newton steps over the nonzero
+        coefficients ("l1", "simplex"), in the ball ("l2"), or in the weights of the atoms (all other sets).
+        It takes a handful of iterations where the steps alone take thousands. The start then comes from a fit
+        to a sample of the rows if there are many. False gives the algorithms of the paper.
     restart : bool, default=False
         Whether to forget past gradients when the newest alone proves a smaller gap. Tightens the
         guarantee; costs a second product with the data in each iteration and seldom saves any.
-    tol : float, default=1e-2
+    tol : float, default=1e-4
         Stop when `gap_` is at most `tol` times the loss of the model with zero coefficients.
-    max_iter : int, default=10_000
-        Largest number of steps.
+    max_iter : int, default=1000
+        Largest number of iterations. Without correctors many more may be needed.
     fit_intercept : bool, default=True
         Whether to add an intercept, which is not constrained.
     lipschitz : float, optional
@@ -83,14 +88,21 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         A proven lower bound of the smallest log-loss in the set.
     gap_ : float
         ``objective_ - lower_bound_``.
+    multiplier_ : float
+        The Lagrange multiplier of the constraint: how fast the smallest log-loss falls as the radius grows,
+        zero if the constraint does not bind. It converts the radius to a penalty: for weights that sum to
+        ``n``, scikit-learn's `LogisticRegression` has the same solution at ``C = 1 / (n * multiplier_)`` for
+        "l1", and at ``C = radius / (n * multiplier_)`` for "l2". The other way round, the radius is the norm
+        of the penalised coefficients.
     converged_ : bool
         Whether `gap_` met `tol`.
     n_iter_ : int
-        Number of steps taken.
+        Number of iterations.
     n_restarts_ : int
     trace_ : dict of str to ndarray
-        The run as a table: "objective", "lower_bound", "gap", "step", "weight", "atoms" (nonzero
-        coefficients), "seconds", with a row for each iterate from the start on.
+        The run as a table: "objective", "lower_bound", "gap", "step" (zero where a corrector moved the
+        iterate), "weight", "atoms" (nonzero coefficients), "seconds", with a row for each iterate from the
+        start on.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -126,11 +138,12 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         radius=10.0,
         *,
         support_size=2,
-        momentum="weighted",
+        momentum="adaptive",
         step_size="line_search",
+        corrective=True,
         restart=False,
-        tol=1e-2,
-        max_iter=10_000,
+        tol=1e-4,
+        max_iter=1000,
         fit_intercept=True,
         lipschitz=None,
         class_weight=None,
@@ -142,6 +155,7 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         self.support_size = support_size
         self.momentum = momentum
         self.step_size = step_size
+        self.corrective = corrective
         self.restart = restart
         self.tol = tol
         self.max_iter = max_iter
@@ -171,6 +185,7 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         )
         self._check_solver_params()
         check_flag("fit_intercept", self.fit_intercept)
+        check_flag("corrective", self.corrective)
         X, y = validate_data(self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
         check_classification_targets(y)
         weights = check_sample_weight(sample_weight, len(y))
@@ -191,7 +206,8 @@ class HFWLogisticRegression(CertifiedFitMixin, ClassifierMixin, BaseEstimator):
         else:
             loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
             design = DesignMatrix(X, n_outputs=len(classes))
-        result = self._solve(loss, design, constraint, self._start(constraint, design, classes))
+        start = self._start(constraint, design, classes)
+        result = self._solve(loss, design, constraint, start, corrective=self.corrective)
 
         self.classes_ = classes
         self.coef_ = np.atleast_2d(result.x.T).astype(X.dtype)

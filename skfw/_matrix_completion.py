@@ -75,6 +75,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         Half the weighted mean squared error on the observed entries, a proven lower bound of the smallest
         one in the ball, and their difference. The bound accounts for the inexact singular vectors; it is
         wrong with a probability below 1e-12 for each iteration.
+    multiplier_ : float
+        The Lagrange multiplier of the constraint: how fast the smallest objective falls as `radius` grows.
     converged_ : bool
         Whether `gap_` met `tol`.
     n_iter_, n_restarts_ : int
@@ -185,7 +187,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             raise ValueError(
                 f"y is too large for its squares: it reaches {scale:g} in size. Divide it first."
             )
-        result = self._solve(SquaredLoss(centred / unit, weights), entries, constraint, start, square)
+        result = self._solve(SquaredLoss(centred / unit, weights), entries, constraint, start, unit=square)
 
         left, values, right = result.x.svd()
         self._row_encoder, self._column_encoder = row_encoder, column_encoder

@@ -21,25 +21,31 @@ def peak_of(function):
 
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 @pytest.mark.parametrize("step_size", ["directional", "line_search"])
-def test_csr_is_copied_once(constraint, step_size):
+@pytest.mark.parametrize("corrective", [False, True])
+def test_csr_is_copied_once(constraint, step_size, corrective):
     rng = np.random.default_rng(0)
     X = sparse.random(20_000, 1_000, 0.1, format="csr", random_state=rng)
     y = rng.integers(0, 2, 20_000)
     one_copy = peak_of(X.tocsc)
-    model = HFWLogisticRegression(constraint, step_size=step_size, max_iter=10, tol=0.0)
-    peak = peak_of(lambda: model.fit(X, y))
-    vectors = 8 * sum(X.shape)
-    assert peak < one_copy + 25 * vectors
+    model = HFWLogisticRegression(
+        constraint, step_size=step_size, corrective=corrective, max_iter=10, tol=0.0
+    )
+    # Correctors hold a sample of the rows, by rows and by columns, and up to half of the columns.
+    extra = 25 * 8 * sum(X.shape) + corrective * (0.75 * one_copy)
+    assert peak_of(lambda: model.fit(X, y)) < one_copy + extra
     csc = X.tocsc()
-    assert peak_of(lambda: model.fit(csc, y)) < 25 * vectors
+    assert peak_of(lambda: model.fit(csc, y)) < extra + corrective * 0.125 * one_copy
 
 
-def test_dense_is_not_copied():
+@pytest.mark.parametrize("corrective", [False, True])
+def test_dense_is_not_copied(corrective):
     rng = np.random.default_rng(0)
     for dtype in (np.float64, np.float32):
         X, y = rng.normal(size=(20_000, 200)).astype(dtype), rng.integers(0, 2, 20_000)
-        model = HFWLogisticRegression("l2", max_iter=10, tol=0.0)
-        assert peak_of(lambda X=X, y=y, model=model: model.fit(X, y)) < X.nbytes / 2
+        model = HFWLogisticRegression("l2", corrective=corrective, max_iter=10, tol=0.0)
+        assert peak_of(lambda X=X, y=y, model=model: model.fit(X, y)) < X.nbytes * (
+            0.75 if corrective else 0.5
+        )
 
 
 def test_completion_never_forms_the_matrix():

@@ -40,6 +40,7 @@ def test_authors_numbers(mushrooms, row):
         70.0,
         momentum=momentum,
         step_size=step_size,
+        corrective=False,
         fit_intercept=False,
         lipschitz=(X.data**2).sum() / (4 * len(y)),
         tol=0.0,
@@ -51,9 +52,9 @@ def test_authors_numbers(mushrooms, row):
 
 @pytest.mark.parametrize("constraint", ["l1", "l2", "n_support"])
 @pytest.mark.parametrize("step_size", ["parameter_free", "smooth", "directional", "line_search"])
-@pytest.mark.parametrize("momentum", ["weighted", "uniform"])
-@pytest.mark.parametrize("restart", [False, True])
-def test_guarantees(mushrooms, constraint, step_size, momentum, restart):
+@pytest.mark.parametrize("momentum", ["weighted", "uniform", "adaptive"])
+@pytest.mark.parametrize("extra", ["none", "restart", "corrector"])
+def test_guarantees(mushrooms, constraint, step_size, momentum, extra):
     X, y = mushrooms
     radius = 20.0
     model = HFWLogisticRegression(
@@ -61,18 +62,19 @@ def test_guarantees(mushrooms, constraint, step_size, momentum, restart):
         radius,
         momentum=momentum,
         step_size=step_size,
-        restart=restart,
+        restart=extra == "restart",
+        corrective=extra == "corrector",
         fit_intercept=False,
-        max_iter=100,
+        max_iter=15 if extra == "corrector" else 100,
         tol=0.0,
     ).fit(X, y)
     objective, bound = model.trace_["objective"], model.trace_["lower_bound"]
     k = np.arange(1, len(objective))
     gap = (objective - bound)[1:]
     scale = DesignMatrix(X).squared_norm(np.full(len(y), 1 / len(y))) / 4 * (2 * radius) ** 2
-    if momentum == "weighted":
+    if momentum in ("weighted", "adaptive"):
         assert np.all(gap <= 2 * scale / (k + 1))
-    elif not restart:
+    elif extra != "restart":
         assert np.all(gap <= scale * np.cumsum(1 / k) / (2 * k))
     if step_size != "parameter_free":
         assert np.diff(objective).max() <= 1e-14  # rounding of the mean

@@ -146,7 +146,7 @@ class ActiveCoordinates(Corrector):
         outputs = self.design.n_outputs or 1
         needed = np.unique(active // outputs) if outputs > 1 else active
         known = len(needed) > _REUSE * len(self._features) and np.isin(needed, self._features).all()
-        if not known and len(needed) > _REUSE * self.design.shape[1]:
+        if not known and 2 * len(needed) > self.design.shape[1]:
             self._features, self._columns = np.arange(self.design.shape[1]), self.design
         elif not known:
             self._features, self._columns = needed, self.design.restrict(needed)
@@ -241,9 +241,9 @@ class EuclideanBall(Corrector):
         self._first_value = self._first_value or point.value
         x = point.x
         radial = inner(gradient, x) / self.radius
-        on_sphere = inner(x, x) >= (1.0 - _ON_SPHERE) * self.radius**2
+        on_sphere = inner(x, x) >= (1.0 - _ON_SPHERE) * self.radius * self.radius
         if on_sphere and radial > 0.0:  # the loss falls inwards; but along the sphere first if steeper there
-            on_sphere = radial**2 < 0.5 * inner(gradient, gradient)
+            on_sphere = radial * radial < 0.5 * inner(gradient, gradient)
         multiplier = max(0.0, -radial / self.radius) if on_sphere else 0.0
         hessian = self.loss.hessian(point.evaluation)
         if self._precondition is None or self._n_products > _STALE:
@@ -348,10 +348,10 @@ def _sampled_factor(
 
 def _distance_to_sphere(x: Array, direction: Array, radius: float) -> float:
     """Return how far one can go from `x` along `direction` inside the ball."""
-    square, slope = inner(direction, direction), inner(x, direction)
-    room = max(radius**2 - inner(x, x), 0.0)
-    root = float(np.sqrt(slope**2 + square * room))
-    return room / (root + slope) if slope > 0.0 else (root - slope) / square
+    room = max(radius * radius - inner(x, x), 0.0)
+    slope, square = np.float64(inner(x, direction)), np.float64(inner(direction, direction))
+    root = np.sqrt(slope * slope + square * room)
+    return float(room / (root + slope) if slope > 0.0 else (root - slope) / square)
 
 
 def _towards(loss: Loss, point: Point, target: Array, change: Array) -> Point:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -152,14 +153,20 @@ class DesignMatrix(LinearMap):
 
     def squares(self, weights: Array) -> Array:
         """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
-        if self.is_sparse:
-            squared = sparse.csr_matrix(
-                (self.columns.data**2, self.columns.indices, self.columns.indptr), shape=self.shape[::-1]
-            )
-            return np.asarray(squared @ weights)
         result = np.zeros((self.shape[1], *weights.shape[1:]))
-        for start, block in zip(range(0, self.shape[0], _BLOCK), self._blocks(), strict=True):
-            result += np.square(block, dtype=np.float64).T @ weights[start : start + _BLOCK]
+        if self.is_sparse:
+            data, indices, indptr = self.columns.data, self.columns.indices, self.columns.indptr
+            # A few columns at a time: the squares of all entries would be another copy of the data.
+            cuts = np.searchsorted(indptr, np.arange(0, indptr[-1] + _GRAM_BLOCK, _GRAM_BLOCK))
+            cuts[-1] = self.shape[1]
+            for first, last in pairwise(cuts.tolist()):
+                part = slice(indptr[first], indptr[last])
+                block = (data[part] ** 2, indices[part], indptr[first : last + 1] - indptr[first])
+                squared = sparse.csr_matrix(block, shape=(last - first, self.shape[0]))
+                result[first:last] = squared @ weights
+            return result
+        for start, rows in zip(range(0, self.shape[0], _BLOCK), self._blocks(), strict=True):
+            result += np.square(rows, dtype=np.float64).T @ weights[start : start + _BLOCK]
         return result
 
     def gram(self, weights: Array) -> Array:

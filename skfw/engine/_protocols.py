@@ -310,7 +310,7 @@ class Line:
     @cached_property
     def curvature_bound(self) -> float:
         """Upper bound of the second derivative along the line; at most L D^2."""
-        return self.loss.curvature_bound(self.unit) * self.length**2 if self.length else 0.0
+        return self.loss.curvature_bound(self.unit) * self.length * self.length if self.length else 0.0
 
 
 class StepRule(ABC):

@@ -45,7 +45,7 @@ def solve_over_simplex(
         _, solution, failed = dposv(hessian[np.ix_(indices, indices)], right_sides[indices])
         if failed:
             return None
-        multiplier = float(solution[:, 0].sum() - total) / float(solution[:, 1].sum())
+        multiplier = float((solution[:, 0].sum() - total) / solution[:, 1].sum())
         if not exactly:
             multiplier = max(multiplier, 0.0)
         weights[:] = 0.0

@@ -17,7 +17,6 @@ from ._protocols import (
     Array,
     Constraint,
     Corrector,
-    Direction,
     Hint,
     Iterate,
     Line,
@@ -29,6 +28,7 @@ from ._protocols import (
 )
 from ._restart import GapRestart
 from ._steps import LineSearch
+from ._sums import inner
 from ._trace import Trace
 
 # An iterative oracle is asked for a slack of at most this fraction of the gap. On MovieLens 100K, less made
@@ -79,6 +79,9 @@ class Result:
         A proven lower bound of the optimum.
     gap : float
         ``objective - lower_bound``: the optimum is at most this far below `objective`.
+    multiplier : float
+        The Lagrange multiplier of the constraint: how fast the optimum falls as the radius grows. NaN for a
+        set without a radius. Exact at the optimum, and about as accurate here as the gap is small.
     n_iter : int
         Number of steps.
     n_restarts : int
@@ -94,6 +97,7 @@ class Result:
     objective: float
     lower_bound: float
     gap: float
+    multiplier: float
     n_iter: int
     n_restarts: int
     status: str
@@ -193,6 +197,7 @@ def frank_wolfe(
         run.best.value,
         lower_bound,
         gap,
+        -inner(run.best.evaluation.residual, run.best.predictions) / getattr(constraint, "radius", np.nan),
         iteration,
         run.n_restarts,
         "converged" if gap <= tolerance else "stopped" if stopped else "max_iter",
@@ -290,9 +295,10 @@ class _Run:
     def _blend(self, newest: AveragePlane) -> None:
         """Average with a weight that is given beforehand, or restart."""
         self.weight = self.momentum.weight(self.clock)
-        if self.restart and self.weight < 1.0:
+        if self.weight < 1.0 and (self.restart or self.corrector):
             self.plain = self._minimise(newest)
             self.lower_bound = max(self.lower_bound, self.plain.bound)
+        if self.weight < 1.0 and self.restart and self.plain:
             average_gap = self.point.value - self.past.bound
             if self.restart.due(average_gap, self.point.value - self.plain.bound):
                 self.average, self.weight, self.clock = self.plain, 1.0, self.restart.clock(average_gap)
@@ -308,8 +314,10 @@ class _Run:
             if adaptive and not self.reach:
                 self.reach = self._line().curvature_bound
             gap = point.value - self.lower_bound
-            atom = (self.plain or self.average).minimum.atom
-            corrected = self.corrector.improve(point, self._gradient(), atom, gap)
+            newest = self.plain or self.average
+            # Squares of huge numbers overflow. What is not finite falls nowhere, and leads nowhere.
+            with np.errstate(all="ignore"):
+                corrected = self.corrector.improve(point, newest.direction, newest.minimum.atom, gap)
         following, step = corrected, 0.0
         if not adaptive or corrected is point or self._breaks_promise(corrected, iteration):
             following, step = self._step()
@@ -346,13 +354,6 @@ class _Run:
     def _breaks_promise(self, point: Point, iteration: int) -> bool:
         """Whether going to `point` would leave a larger gap than 2 L D^2 / (k+1) allows."""
         return point.value - self.average.bound > 2.0 * self.reach / (iteration + 2.0)
-
-    def _gradient(self) -> Direction:
-        if self.plain:
-            return self.plain.direction
-        if self.weight == 1.0:
-            return self.average.direction
-        return self.linear_map.adjoint(self.point.evaluation.residual)
 
     def _minimise(self, plane: AveragePlane) -> Cut:
         direction = self.linear_map.adjoint(plane.residual)
