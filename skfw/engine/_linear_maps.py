@@ -23,6 +23,8 @@ _BLOCK = 2048
 _ONE_IN, _MANY_SAMPLES = 8, 512
 # A dense block of rows for a Gram matrix has about this many entries.
 _GRAM_BLOCK = 1 << 21
+# Entries of sparse data that are squared at a time.
+_SQUARES_BLOCK = 1 << 18
 # Seconds that an operation takes on one core, to choose between two ways of doing the same. Only their ratios
 # matter, and only roughly.
 _CALL, _SAMPLE = 4e-5, 5e-9
@@ -132,8 +134,7 @@ class DesignMatrix(LinearMap):
 
     def subset(self, rows: npt.NDArray[np.intp]) -> DesignMatrix:
         """Return the design of some of the samples."""
-        matrix = self.rows.tocsr() if self.is_sparse else self.rows
-        return DesignMatrix(matrix[rows], self.n_outputs)
+        return DesignMatrix(self.rows[rows], self.n_outputs)
 
     @cached_property
     def sample(self) -> tuple[npt.NDArray[np.intp], DesignMatrix]:
@@ -157,7 +158,7 @@ class DesignMatrix(LinearMap):
         if self.is_sparse:
             data, indices, indptr = self.columns.data, self.columns.indices, self.columns.indptr
             # A few columns at a time: the squares of all entries would be another copy of the data.
-            cuts = np.searchsorted(indptr, np.arange(0, indptr[-1] + _GRAM_BLOCK, _GRAM_BLOCK))
+            cuts = np.searchsorted(indptr, np.arange(0, indptr[-1] + _SQUARES_BLOCK, _SQUARES_BLOCK))
             cuts[-1] = self.shape[1]
             for first, last in pairwise(cuts.tolist()):
                 part = slice(indptr[first], indptr[last])
