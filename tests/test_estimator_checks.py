@@ -7,7 +7,7 @@ import sys
 import pytest
 from sklearn.utils import estimator_checks
 
-from skfw import HFWLogisticRegression, HFWMatrixCompletion
+from skfw import HFWLogisticRegression, HFWLogisticRegressionCV, HFWMatrixCompletion
 
 ESTIMATORS = [
     HFWLogisticRegression(),
@@ -19,6 +19,9 @@ ESTIMATORS = [
         "n_support", momentum=0.5, step_size="parameter_free", corrective=False, max_iter=200
     ),
     HFWLogisticRegression("l1", momentum="weighted", step_size="directional", warm_start=True, max_iter=200),
+    HFWLogisticRegression("l2"),
+    HFWLogisticRegression("n_support"),
+    HFWLogisticRegressionCV(radii=3, cv=3),
     HFWMatrixCompletion(),
     HFWMatrixCompletion(biases="rows", momentum="none", step_size="smooth", clip=(-10, 10), max_iter=100),
 ]

@@ -1,0 +1,348 @@
+"""Time to a log-loss within 1e-6 of the best, against the solvers people use today.
+
+For each peer: the cheapest of its tolerances that gets within 1e-6 (relative to the null model) of the best
+objective that anyone found. For skfw: a run with ``tol=1e-6``, stopped by its own certificate, in the ball
+whose radius the penalised solution has. All of them fit without an intercept, because not every peer has
+one; compiled peers are warmed up, formats that a peer prefers are prepared outside of the clock, and times
+are medians of repeated fits in one process.
+
+    python examples/benchmarks/logistic.py --data DIR --table logistic.csv --plot logistic.png
+
+DIR holds mushrooms.bz2, w7a.bz2 and ijcnn1.bz2 from the LIBSVM data page
+(https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html). Two more data sets are made. The peers
+are in the extra `bench`: ``pip install ".[bench]"``.
+"""
+
+import argparse
+import bz2
+import csv
+import os
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+from scipy import sparse
+from sklearn.datasets import load_svmlight_file
+from sklearn.linear_model import LogisticRegression
+
+from skfw import HFWLogisticRegression
+
+ACCURACY = 1e-6
+NULL = float(np.log(2.0))
+TOLERANCES = [10.0**-k for k in range(10)]
+# Newton's method with a matrix of all features squared is not for this many.
+MANY_FEATURES = 5000
+
+
+def load(folder, name):
+    """Return a LIBSVM data set with labels -1 and 1."""
+    with bz2.open(folder / f"{name}.bz2") as file:
+        X, y = load_svmlight_file(file)
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return X, np.where(y == y.max(), 1.0, -1.0)
+
+
+def wide(n_samples=5_000, n_features=50_000, support=1_000, seed=0):
+    """Return text-like data: words with Zipf's frequencies, tf-idf, rows of norm one."""
+    rng = np.random.default_rng(seed)
+    frequency = 1.0 / np.arange(1, n_features + 1)
+    frequency /= frequency.sum()
+    lengths = rng.poisson(100, n_samples) + 1
+    words = rng.choice(n_features, lengths.sum(), p=frequency)
+    rows = np.repeat(np.arange(n_samples), lengths)
+    X = sparse.csr_matrix((np.ones(len(words)), (rows, words)), shape=(n_samples, n_features))
+    X.sum_duplicates()
+    documents = np.bincount(X.indices, minlength=n_features)
+    X.data = (1.0 + np.log(X.data)) * np.log((1.0 + n_samples) / (1.0 + documents[X.indices]))
+    norms = np.sqrt(X.multiply(X).sum(axis=1)).A1
+    X.data /= np.repeat(norms, np.diff(X.indptr))
+    truth = np.zeros(n_features)
+    truth[rng.choice(n_features, support, replace=False, p=frequency)] = rng.normal(size=support)
+    scores = X @ truth
+    return X, labels(3.0 / scores.std() * scores, rng)
+
+
+def tall(n_samples=200_000, n_features=100, seed=0):
+    """Return dense, correlated features, one in five of which matters."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_samples, n_features)) + 0.5 * rng.normal(size=(n_samples, 1))
+    truth = np.zeros(n_features)
+    truth[::5] = rng.normal(size=len(truth[::5]))
+    return X, labels(X @ truth, rng)
+
+
+def labels(scores, rng):
+    """Draw labels with these log-odds."""
+    return np.where(rng.uniform(size=len(scores)) < 1.0 / (1.0 + np.exp(-scores)), 1.0, -1.0)
+
+
+def loss(X, y, coef):
+    """Return the mean log-loss."""
+    return float(np.logaddexp(0.0, -y * (X @ coef)).mean())
+
+
+def scikit_learn(solver, norm, max_iter=10_000):
+    """Return a fit by scikit-learn with a solver."""
+
+    def fit(X, y, strength, tol):
+        penalty = {"l1_ratio": 1.0 if norm == "l1" else 0.0}
+        model = LogisticRegression(
+            C=1.0 / (strength * len(y)),
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            fit_intercept=False,
+            random_state=0,
+            **penalty,
+        )
+        return model.fit(X, y).coef_.ravel()
+
+    return fit
+
+
+def celer(X, y, strength, tol):
+    """Fit by celer."""
+    from celer import LogisticRegression as Celer
+
+    return Celer(C=1.0 / (strength * len(y)), tol=tol, fit_intercept=False).fit(X, y).coef_.ravel()
+
+
+def skglm(X, y, strength, tol):
+    """Fit by skglm."""
+    from skglm import SparseLogisticRegression
+
+    return SparseLogisticRegression(alpha=strength, tol=tol, fit_intercept=False).fit(X, y).coef_.ravel()
+
+
+PEERS = {
+    "l1": {
+        "liblinear": scikit_learn("liblinear", "l1"),
+        "saga": scikit_learn("saga", "l1", max_iter=1_000),
+        "celer": celer,
+        "skglm": skglm,
+    },
+    "l2": {
+        "lbfgs": scikit_learn("lbfgs", "l2"),
+        "newton-cg": scikit_learn("newton-cg", "l2"),
+        "newton-cholesky": scikit_learn("newton-cholesky", "l2"),
+        "liblinear": scikit_learn("liblinear", "l2"),
+    },
+}
+COMPILED = ("celer", "skglm")
+
+
+@dataclass
+class Case:
+    """A problem, and what was measured on it."""
+
+    data: str
+    norm: str
+    setting: str
+    strength: float
+    ladders: dict = field(default_factory=dict)  # peer -> [(tolerance, seconds, objective, norm)]
+    seconds: dict = field(default_factory=dict)  # solver -> seconds, or None if it did not get there
+    best: float = np.inf
+    radius: float = 0.0
+    support: int = 0
+    trace: dict = field(default_factory=dict)
+
+    @property
+    def best_peer(self):
+        """The fastest peer."""
+        return min((s, name) for name, s in self.seconds.items() if name != "skfw" and s is not None)[1]
+
+    @property
+    def ratio(self):
+        """Seconds of skfw over seconds of the fastest peer."""
+        return self.seconds["skfw"] / self.seconds[self.best_peer]
+
+
+def cases(name, X, y):
+    """Yield the six settings of a data set."""
+    largest = float(np.abs(X.T @ y).max()) / (2 * len(y))
+    for share in (0.1, 0.01, 0.001):
+        yield Case(name, "l1", f"lambda/max={share:g}", share * largest)
+    for C in (0.01, 1.0, 100.0):
+        yield Case(name, "l2", f"C={C:g}", 1.0 / (C * len(y)))
+
+
+def timed(function, *args):
+    """Return the seconds of a call, and what it returned."""
+    start = perf_counter()
+    result = function(*args)
+    return perf_counter() - start, result
+
+
+def climb(case, X, y, by_columns, limit):
+    """Run each peer with tighter and tighter tolerances, until nothing changes any more."""
+    for peer, fit in PEERS[case.norm].items():
+        if peer == "newton-cholesky" and X.shape[1] > MANY_FEATURES:
+            continue
+        matrix = by_columns if peer in COMPILED else X
+        if peer in COMPILED:
+            fit(matrix, y, case.strength, 0.1)
+        rungs = case.ladders[peer] = []
+        for tolerance in TOLERANCES:
+            seconds, coef = timed(fit, matrix, y, case.strength, tolerance)
+            size = float(np.abs(coef).sum() if case.norm == "l1" else np.linalg.norm(coef))
+            penalty = size if case.norm == "l1" else size * size / 2.0
+            objective = loss(X, y, coef) + case.strength * penalty
+            rungs.append((tolerance, seconds, objective))
+            if objective < case.best:
+                case.best, case.radius, case.support = objective, size, int(np.count_nonzero(coef))
+            settled = len(rungs) > 3 and abs(rungs[-3][2] - objective) <= 1e-3 * ACCURACY * NULL
+            if seconds > limit or settled:
+                break
+
+
+def measure(case, X, y, by_columns, repeat):
+    """Time each peer at the cheapest tolerance that gets there, and skfw, in turns."""
+    enough = case.best + ACCURACY * NULL
+    runs = {}
+    for peer, rungs in case.ladders.items():
+        reached = [(seconds, tolerance) for tolerance, seconds, objective in rungs if objective <= enough]
+        case.seconds[peer] = None
+        if reached:
+            tolerance = min(reached)[1]
+            matrix = by_columns if peer in COMPILED else X
+            fit = PEERS[case.norm][peer]
+            runs[peer] = lambda fit=fit, matrix=matrix, tolerance=tolerance: fit(
+                matrix, y, case.strength, tolerance
+            )
+    model = HFWLogisticRegression(case.norm, case.radius, tol=ACCURACY, fit_intercept=False)
+    runs["skfw"] = lambda: model.fit(X, y)
+    model.fit(X, y)
+    times = {name: [] for name in runs}
+    for _ in range(repeat):
+        for name, run in runs.items():
+            times[name].append(timed(run)[0])
+    case.seconds |= {name: median(seconds) for name, seconds in times.items()}
+    case.trace = {"seconds": model.trace_["seconds"], "objective": model.trace_["objective"]}
+    optimum = model.lower_bound_
+    case.trace["distance"] = np.maximum(model.trace_["objective"] - optimum, model.gap_)
+    case.trace["gap"] = model.trace_["gap"]
+    assert model.converged_
+
+
+def report(cases):
+    """Print the table of ratios."""
+    print(f"{'data':10} {'norm':4} {'setting':18} {'support':>7} {'skfw':>9} {'best peer':>26} {'ratio':>6}")
+    for case in cases:
+        peer = f"{case.best_peer} {case.seconds[case.best_peer]:8.4f} s"
+        print(
+            f"{case.data:10} {case.norm:4} {case.setting:18} {case.support:7d} "
+            f"{case.seconds['skfw']:7.4f} s {peer:>26} {case.ratio:6.2f}"
+        )
+    for norm in ("l1", "l2"):
+        ratios = [case.ratio for case in cases if case.norm == norm]
+        if ratios:
+            mean = float(np.exp(np.mean(np.log(ratios))))
+            print(f"{norm}: geometric mean {mean:.2f}, largest {max(ratios):.2f}, cases {len(ratios)}")
+
+
+def write(cases, file):
+    """Write all times as CSV."""
+    solvers = ["skfw", *PEERS["l1"], *(peer for peer in PEERS["l2"] if peer not in PEERS["l1"])]
+    with open(file, "w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["data", "norm", "setting", "radius", "support", "ratio", *solvers])
+        for case in cases:
+            seconds = [case.seconds.get(solver) for solver in solvers]
+            table.writerow(
+                [case.data, case.norm, case.setting, f"{case.radius:.6g}", case.support, f"{case.ratio:.3f}"]
+                + ["" if value is None else f"{value:.5f}" for value in seconds]
+            )
+
+
+def draw(cases, file):
+    """Draw the distance to the optimum against time, a panel for each case."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    colors = {
+        "liblinear": "tab:orange",
+        "saga": "tab:pink",
+        "celer": "tab:green",
+        "skglm": "tab:purple",
+        "lbfgs": "tab:green",
+        "newton-cg": "tab:purple",
+        "newton-cholesky": "tab:pink",
+    }
+    names = list(dict.fromkeys(case.data for case in cases))
+    rows = list(dict.fromkeys((case.norm, case.setting) for case in cases))
+    figure, axes = plt.subplots(
+        len(rows),
+        len(names),
+        figsize=(2.6 * len(names), 1.9 * len(rows)),
+        squeeze=False,
+        layout="constrained",
+    )
+    for case in cases:
+        ax = axes[rows.index((case.norm, case.setting)), names.index(case.data)]
+        for peer, rungs in case.ladders.items():
+            seconds = [rung[1] for rung in rungs]
+            distance = [max((rung[2] - case.best) / NULL, 1e-10) for rung in rungs]
+            ax.loglog(seconds, distance, ".-", color=colors[peer], lw=1, ms=4, label=peer)
+        # The trace begins where the fit to a sample ends.
+        seconds = case.seconds["skfw"] - case.trace["seconds"][-1] + case.trace["seconds"]
+        ax.loglog(seconds, case.trace["distance"] / NULL, "k.-", lw=1.8, ms=5, label="skfw")
+        ax.loglog(seconds, case.trace["gap"] / NULL, "k:", lw=1, label="skfw, certified")
+        ax.axhline(ACCURACY, color="0.7", lw=0.8)
+        ax.set_ylim(1e-10, 3)
+        if ax.get_subplotspec().is_first_row():
+            ax.set_title(case.data)
+        if ax.get_subplotspec().is_first_col():
+            ax.set_ylabel(f"{case.norm}, {case.setting}", fontsize=8)
+        ax.tick_params(labelsize=7)
+    for row, norm in ((0, "l1"), (len(rows) - 1, "l2")):
+        if rows[row][0] == norm:
+            axes[row, -1].legend(fontsize=6, loc="upper right")
+    figure.supxlabel("seconds")
+    figure.supylabel("distance to the best objective, relative to the null model")
+    figure.savefig(file, dpi=80)
+
+
+def main():
+    """Measure, print, write and draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder with the LIBSVM files")
+    parser.add_argument("--only", nargs="*", help="names of data sets, by default all")
+    parser.add_argument("--norms", nargs="*", default=["l1", "l2"], help="which of l1 and l2")
+    parser.add_argument("--repeat", type=int, default=5, help="fits whose median is taken")
+    parser.add_argument(
+        "--limit", type=float, default=10.0, help="seconds after which a peer is not run tighter"
+    )
+    parser.add_argument("--table", help="CSV file to write")
+    parser.add_argument("--plot", help="image file to write")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # peers warn where a tolerance is out of reach
+
+    data_sets = {name: lambda name=name: load(options.data, name) for name in ("mushrooms", "w7a", "ijcnn1")}
+    data_sets |= {"wide": wide, "tall": tall}
+    done = []
+    for name in options.only or data_sets:
+        X, y = data_sets[name]()
+        by_columns = X.tocsc() if sparse.issparse(X) else np.asfortranarray(X)
+        for case in cases(name, X, y):
+            if case.norm in options.norms:
+                climb(case, X, y, by_columns, options.limit)
+                measure(case, X, y, by_columns, options.repeat)
+                done.append(case)
+                report([case])
+    print(f"\n{os.cpu_count()} cores")
+    report(done)
+    if options.table:
+        write(done, options.table)
+    if options.plot:
+        draw(done, options.plot)
+
+
+if __name__ == "__main__":
+    main()

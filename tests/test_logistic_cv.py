@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import get_scorer, log_loss
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skfw import HFWLogisticRegression, HFWLogisticRegressionCV, hfw_logistic_path
+from skfw.engine import GroupBall
+
+X2, y2 = load_breast_cancer(return_X_y=True)
+X2 = StandardScaler().fit_transform(X2)[:, :8]
+X3, y3 = load_iris(return_X_y=True)
+X3 = StandardScaler().fit_transform(X3)
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2", "linf", "n_support"])
+@pytest.mark.parametrize("X, y", [(X2, y2), (X3, y3)], ids=["binary", "multiclass"])
+def test_path_is_a_fit_at_each_radius(constraint, X, y):
+    radii = [8.0, 0.5, 2.0]
+    found, coefs, intercepts, gaps = hfw_logistic_path(X, y, radii, constraint=constraint, tol=1e-8)
+    np.testing.assert_array_equal(found, [0.5, 2.0, 8.0])
+    for radius, coef, intercept, gap in zip(found, coefs, intercepts, gaps, strict=True):
+        model = HFWLogisticRegression(constraint, radius, tol=1e-8).fit(X, y)
+        assert 0.0 <= gap <= 1e-8 * np.log(len(np.unique(y)))
+        fitted = clone(model).fit(X, y)
+        fitted.coef_, fitted.intercept_ = coef, intercept
+        np.testing.assert_allclose(fitted.predict_proba(X), model.predict_proba(X), atol=1e-2)
+        assert log_loss(y, fitted.predict_proba(X)) == pytest.approx(model.objective_, abs=3e-8)
+
+
+def test_path_starts_from_the_last_radius(monkeypatch):
+    starts = []
+    solve = HFWLogisticRegression._solve
+
+    def spy(self, loss, design, constraint, start, **options):
+        starts.append(start)
+        return solve(self, loss, design, constraint, start, **options)
+
+    monkeypatch.setattr(HFWLogisticRegression, "_solve", spy)
+    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, 2.0, 3.0])
+    assert starts[0] is None
+    np.testing.assert_array_equal(starts[1], coefs[0, 0])
+    np.testing.assert_array_equal(starts[2], coefs[1, 0])
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2"])
+def test_scores_are_those_of_a_grid_search(constraint):
+    radii = np.array([0.3, 1.0, 3.0, 10.0])
+    model = HFWLogisticRegressionCV(constraint, radii, cv=4, tol=1e-7).fit(X2, y2)
+    search = GridSearchCV(
+        HFWLogisticRegression(constraint, tol=1e-7), {"radius": radii}, cv=4, scoring="neg_log_loss"
+    ).fit(X2, y2)
+    expected = [search.cv_results_[f"split{k}_test_score"] for k in range(4)]
+    np.testing.assert_allclose(model.scores_, expected, atol=1e-4)
+    assert model.radius_ == search.best_params_["radius"]
+    np.testing.assert_array_equal(model.radii_, radii)
+    # What is left is the fit to all data.
+    np.testing.assert_array_equal(model.coef_, search.best_estimator_.coef_)
+    assert model.gap_ == search.best_estimator_.gap_
+    np.testing.assert_array_equal(model.predict(X2), search.predict(X2))
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2", "linf", "n_support", "simplex"])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_automatic_grid_follows_the_scale_and_contains_the_best(constraint, scale):
+    """From hardly any model to one that is too free, in the units of the data."""
+    model = HFWLogisticRegressionCV(constraint, tol=1e-3).fit(scale * X2, y2)
+    assert len(model.radii_) == 10
+    np.testing.assert_allclose(np.diff(np.log(model.radii_)), np.log(300.0) / 9)
+    reference = HFWLogisticRegressionCV(constraint, tol=1e-3).fit(X2, y2)
+    np.testing.assert_allclose(model.radii_ * scale, reference.radii_, rtol=1e-9)
+    if constraint != "simplex":
+        assert model.radii_[0] < model.radius_ < model.radii_[-1]
+
+
+def test_sample_weight_is_repetition():
+    counts = np.random.default_rng(0).integers(1, 3, len(y2))
+    fold = np.arange(len(y2)) % 3
+    splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    many = np.repeat(fold, counts)
+    many_splits = [(np.flatnonzero(many != k), np.flatnonzero(many == k)) for k in range(3)]
+    weighted = HFWLogisticRegressionCV(radii=4, cv=splits, tol=1e-7).fit(X2, y2, counts)
+    repeated = HFWLogisticRegressionCV(radii=4, cv=many_splits, tol=1e-7).fit(
+        np.repeat(X2, counts, axis=0), np.repeat(y2, counts)
+    )
+    np.testing.assert_allclose(weighted.radii_, repeated.radii_)
+    np.testing.assert_allclose(weighted.scores_, repeated.scores_, atol=1e-4)
+    assert weighted.radius_ == pytest.approx(repeated.radius_)
+
+
+def test_options():
+    scorer = get_scorer("accuracy")
+    model = HFWLogisticRegressionCV(
+        radii=[1, 5], scoring=scorer, cv=StratifiedKFold(3, shuffle=True, random_state=0), n_jobs=2
+    )
+    sparse_fit = clone(model).fit(sparse.csr_matrix(X2), y2)
+    dense_fit = clone(model).fit(X2, y2)
+    np.testing.assert_array_equal(sparse_fit.scores_, dense_fit.scores_)
+    assert 0.8 < dense_fit.scores_.min() <= dense_fit.scores_.max() <= 1.0
+    ball = GroupBall(1.0, np.arange(8) // 2)
+    grouped = HFWLogisticRegressionCV(ball, radii=[0.5, 4.0]).fit(X2, y2)
+    assert grouped.radius_ == 4.0
+    assert ball.radius == 1.0  # the caller's object is left alone
+    assert ball.norm(grouped.coef_[0]) == pytest.approx(4.0)
+    assert make_pipeline(StandardScaler(), HFWLogisticRegressionCV()).fit(X3, y3).score(X3, y3) > 0.9
+
+
+@pytest.mark.parametrize("radii", [0, -1, [], [[1.0]], [1.0, -1.0], [np.nan], "many", 2.5])
+def test_bad_radii(radii):
+    with pytest.raises(ValueError, match="radii must be"):
+        HFWLogisticRegressionCV(radii=radii).fit(X2, y2)
+
+
+def test_bad_parameters_are_refused_before_any_work():
+    with pytest.raises(ValueError, match="corrective must be"):
+        HFWLogisticRegressionCV(corrective="yes").fit(X2, y2)
+    with pytest.raises(ValueError, match="constraint must be"):
+        HFWLogisticRegressionCV("l3").fit(X2, y2)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_multiplier_converts_between_radius_and_penalty(norm, intercept):
+    """There and back: radius to C by the multiplier, C to radius by the norm."""
+    n = len(y2)
+    model = HFWLogisticRegression(norm, 3.0, tol=1e-10, fit_intercept=intercept).fit(X2, y2)
+    C = (1.0 if norm == "l1" else model.radius) / (n * model.multiplier_)
+    solver = "saga" if norm == "l1" else "lbfgs"
+    penalty = penalty_of(norm)
+    penalised = LogisticRegression(
+        C=C, solver=solver, tol=1e-10, max_iter=100_000, fit_intercept=intercept, **penalty
+    ).fit(X2, y2)
+    np.testing.assert_allclose(penalised.coef_, model.coef_, atol=1e-3)
+    size = np.linalg.norm(penalised.coef_.ravel(), 1 if norm == "l1" else 2)
+    assert size == pytest.approx(model.radius, rel=1e-4)
+
+
+def penalty_of(norm):
+    import sklearn
+    from sklearn.utils.fixes import parse_version
+
+    if parse_version(sklearn.__version__) >= parse_version("1.8"):
+        return {"l1_ratio": {"l1": 1.0, "l2": 0.0}[norm]}
+    return {"penalty": norm}
+
+
+def test_multiplier_is_the_slope_of_the_optimum_and_zero_inside():
+    low, middle, high = (
+        HFWLogisticRegression("l1", radius, tol=1e-10).fit(X2, y2) for radius in (2.99, 3.0, 3.01)
+    )
+    assert middle.multiplier_ == pytest.approx((low.objective_ - high.objective_) / 0.02, rel=1e-3)
+    free = HFWLogisticRegression("l2", 1e4, tol=1e-8).fit(X2, y2)
+    assert np.linalg.norm(free.coef_) < 1e4
+    assert abs(free.multiplier_) < 1e-9
