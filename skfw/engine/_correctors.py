@@ -35,8 +35,8 @@ from ._sums import inner
 _FLAT = 0.3
 _MAX_EVALUATIONS = 20
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
-# At first so many coordinates may enter at once; later as many as there are already.
-_FIRST_BATCH = 20
+# So many coordinates may enter at once, and half as many as there are already.
+_BATCH, _BATCH_SHARE = 20, 0.5
 # Columns are not gathered anew where at least this fraction of those at hand is needed.
 _REUSE = 0.7
 # Slopes are brought to agree within this fraction of the gap.
@@ -136,7 +136,7 @@ class ActiveCoordinates(Corrector):
         level = float(slopes @ x) / self.radius
         down = -np.abs(slopes) if self.signed else slopes
         steep = np.flatnonzero((down < (min(level, 0.0) if self.signed else level)) & (x == 0.0))
-        batch = max(_FIRST_BATCH, len(support))
+        batch = max(_BATCH, int(_BATCH_SHARE * len(support)))
         if len(steep) > batch:
             steep = steep[np.argpartition(down[steep], batch)[:batch]]
         return np.sort(np.concatenate([support, steep]))

@@ -19,8 +19,10 @@ _RIDGE = 1e-10
 _MAX_PIVOTS = 30
 # How often the number of wrong signs may fail to fall before the pivots are made one by one.
 _PATIENCE = 3
-_MAX_PASSES = 6
-_MAX_PRODUCTS = 60
+# Passes over the free weights, products in all, and in a pass that has left the set: many weights will change
+# sides then, and more accuracy is wasted.
+_MAX_PASSES, _MAX_PRODUCTS, _PASS_PRODUCTS = 10, 100, 20
+_MAX_BACKTRACKS, _BACKTRACK = 4, 0.25
 
 
 def solve_over_simplex(
@@ -76,49 +78,77 @@ def descend_over_simplex(
 
     Conjugate gradients on the free weights, preconditioned by the diagonal; then those that went negative
     are fixed at zero, those whose slope is steeper than the others' are freed, and again. A pass ends when
-    the slopes agree up to `target`, or the error has fallen by the factor `precision`. Returns the weights
-    and the number of products.
+    the slopes agree up to `target`, or the error has fallen by the factor `precision`. No pass increases the
+    model. Returns the weights and the number of products.
     """
-    scale = 1.0 / diagonal
-    weights, slope = start, gradient
+    weights, slope, products = start, gradient, 0
     tight = exactly or float(start.sum()) >= (1.0 - _ROUNDING) * total
     free = (weights > 0.0) | (slope < -_multiplier(slope, weights, total, tight))
-    products = 0
     for _ in range(_MAX_PASSES):
-        face = _Face(np.where(free, scale, 0.0), tight)
-        trial = weights
+        limit = products + _PASS_PRODUCTS
+        face = _Face(np.where(free, 1.0 / diagonal, 0.0), tight)
+        change, bend = np.zeros_like(weights), np.zeros_like(weights)  # bend = H change
         step = direction = face.project(-slope)
-        error = first = -float(slope @ step)
-        while products < _MAX_PRODUCTS and error > 0.0:
+        error = first = float(step @ (diagonal * step))
+        while products < _MAX_PRODUCTS and float(np.abs(diagonal * step).max()) > target:
             image = product(direction)
             products += 1
             curvature = float(direction @ image)
             if curvature <= 0.0:
                 break
-            trial = trial + (error / curvature) * direction
-            slope = slope + (error / curvature) * image
-            step = face.project(-slope)
-            error, previous = -float(slope @ step), error
-            if float(np.abs(step * diagonal).max()) <= target or error <= precision**2 * first:
+            length = error / curvature
+            change, bend = change + length * direction, bend + length * image
+            step = face.project(-slope - bend)
+            # The same as the product of residual and step, but free of the part that the constraint holds up.
+            error, previous = float(step @ (diagonal * step)), error
+            if error <= precision**2 * first or (products >= limit and _leaves(weights + change, total)):
                 break
             direction = step + (error / previous) * direction
 
-        negative = trial < 0.0
-        weights = into_simplex(np.where(negative, 0.0, trial), total, tight)
-        again = bool(negative.any())
-        free &= ~negative
-        if not tight and float(trial.sum()) > total:
-            again = tight = True
-        if again:
-            slope = slope + product(weights - trial)
-            products += 1
+        if again := _leaves(weights + change, total):
+            change, bend, tight, tried = _shorten(weights, slope, change, bend, product, total, tight)
+            products += tried
+        weights, slope = np.maximum(weights + change, 0.0), slope + bend
+        free &= weights > 0.0
         if tight and not exactly and float(slope @ weights) > 0.0:
             again, tight = True, False
         steep = ~free & (slope < -_multiplier(slope, weights, total, tight) - target)
         free |= steep
         if not (again or steep.any()) or products >= _MAX_PRODUCTS:
             break
-    return weights, products
+    return into_simplex(weights, total, exactly), products
+
+
+def _leaves(weights: Array, total: float) -> bool:
+    return float(weights.min()) < 0.0 or float(weights.sum()) > (1.0 + _ROUNDING) * total
+
+
+def _shorten(
+    weights: Array,
+    slope: Array,
+    change: Array,
+    bend: Array,
+    product: Callable[[Array], Array],
+    total: float,
+    tight: bool,
+) -> tuple[Array, Array, bool, int]:
+    """Bring a step that leaves the simplex back into it, and shorten it until the model falls.
+
+    Returns the step, its image, whether the sum is at its total, and the number of products.
+    """
+    fraction = 1.0
+    for tried in range(1, _MAX_BACKTRACKS + 1):
+        aim = weights + fraction * change
+        inside = into_simplex(aim, total, tight)
+        image = fraction * bend + product(inside - aim)
+        if float((2.0 * slope + image) @ (inside - weights)) < 0.0:
+            full = tight or float(np.maximum(aim, 0.0).sum()) > total
+            return inside - weights, image, full, tried
+        fraction *= _BACKTRACK
+    # As far as all stay positive; those that are zero already stop it at once, and are fixed next.
+    down = change < 0.0
+    fraction = float((-weights[down] / change[down]).min(initial=1.0))
+    return fraction * change, fraction * bend, tight, _MAX_BACKTRACKS
 
 
 class _Face:
