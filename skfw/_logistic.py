@@ -325,6 +325,8 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
 
     def _class_weights(self, y, weights):
         """Return the class weight of each sample; "balanced" counts the samples with their weights."""
+        if self.class_weight is None:
+            return 1.0
         classes, labels = np.unique(y, return_inverse=True)
         if not isinstance(self.class_weight, str):
             return compute_class_weight(self.class_weight, classes=classes, y=y)[labels]

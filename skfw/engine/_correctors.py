@@ -233,6 +233,7 @@ class EuclideanBall(Corrector):
         self.loss, self.design, self.radius = loss, design, radius
         self.centred = bool(getattr(loss, "fit_intercept", False))
         self._precondition: Callable[[Array], Array] | None = None
+        self._shift = 0.0
         self._first_value = 0.0
         self._n_products = 0
 
@@ -246,14 +247,17 @@ class EuclideanBall(Corrector):
             on_sphere = radial * radial < 0.5 * inner(gradient, gradient)
         multiplier = max(0.0, -radial / self.radius) if on_sphere else 0.0
         hessian = self.loss.hessian(point.evaluation)
-        if self._precondition is None or self._n_products > _STALE:
-            self._precondition = self._preconditioner(hessian, multiplier)
+        # Inside, the multiplier that the sphere would have keeps steps from going far in flat directions.
+        shift = multiplier or float(np.sqrt(inner(gradient, gradient))) / self.radius
+        stale = self._n_products > _STALE or not self._shift / 2.0 <= shift <= 2.0 * self._shift
+        if self._precondition is None or stale:
+            self._precondition, self._shift = self._preconditioner(hessian, shift), shift
         sphere = _Sphere(x / self.radius, self._precondition) if on_sphere else None
 
         # Conjugate gradients, from the iterate.
         solve = sphere.tangential if sphere else self._precondition
         residual = -gradient if sphere is None else sphere.project(-gradient)
-        precision = min(_LOOSE, max(_TIGHT**2, gap / self._first_value))
+        precision = min(_LOOSE, max(_TIGHT, gap / self._first_value))
         enough = precision**2 * inner(residual, residual)
         target, change = x, np.zeros_like(point.predictions)
         step = direction = solve(residual)
@@ -287,9 +291,9 @@ class EuclideanBall(Corrector):
             target, change = scale * target, scale * change + (scale - 1.0) * point.predictions
         return _towards(self.loss, point, target, change)
 
-    def _preconditioner(self, hessian: Hessian, multiplier: float) -> Callable[[Array], Array]:
-        """Return a map that is about the inverse of the Hessian plus the multiplier."""
-        diagonal = self.design.squares(hessian.diagonal) + multiplier
+    def _preconditioner(self, hessian: Hessian, shift: float) -> Callable[[Array], Array]:
+        """Return a map that is about the inverse of the Hessian plus `shift` times the identity."""
+        diagonal = self.design.squares(hessian.diagonal) + shift
         diagonal += _RIDGE * diagonal.max() + np.finfo(np.float64).tiny
         outputs = self.design.n_outputs or 1
         factor_cost = _CHOLESKY_TERM * self.design.shape[1] ** 3
@@ -301,7 +305,7 @@ class EuclideanBall(Corrector):
             return lambda residual: residual / diagonal
         curvatures, diagonals = np.atleast_2d(hessian.diagonal[rows].T), np.atleast_2d(diagonal.T)
         factors = [
-            _sampled_factor(sample, curvature, diagonal_column, multiplier, self.centred)
+            _sampled_factor(sample, curvature, diagonal_column, shift, self.centred)
             for curvature, diagonal_column in zip(curvatures, diagonals, strict=True)
         ]
 
@@ -334,12 +338,12 @@ class _Sphere:
 
 
 def _sampled_factor(
-    sample: DesignMatrix, curvature: Array, diagonal: Array, multiplier: float, centred: bool
+    sample: DesignMatrix, curvature: Array, diagonal: Array, shift: float, centred: bool
 ) -> Array:
     """Factor the Hessian of a sample of rows, scaled to the diagonal of all rows."""
     matrix = DiagonalHessian(curvature, centred).gram(sample)
     found = np.diag(matrix).copy()
-    scale = np.sqrt(np.divide(diagonal - multiplier, found, out=np.zeros_like(found), where=found > 0.0))
+    scale = np.sqrt(np.divide(diagonal - shift, found, out=np.zeros_like(found), where=found > 0.0))
     matrix *= (_SHRINKAGE * scale)[:, np.newaxis] * scale
     matrix[np.diag_indices(len(matrix))] = diagonal
     factor, failed = dpotrf(matrix, overwrite_a=1)
