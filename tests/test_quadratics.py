@@ -68,7 +68,7 @@ def test_descend(seed, total, exactly):
     for _ in range(10):
         previous = value(matrix, linear, u)
         u, products = descend_over_simplex(
-            lambda v: matrix @ v, linear + matrix @ u, u, np.diag(matrix), total, exactly, 1e-9, 1e-3
+            lambda v: matrix @ v, linear + matrix @ u, u, np.diag(matrix), total, exactly, 1e-9, 1e-3, 60
         )
         assert_feasible(u, total, exactly)
         assert products <= 70

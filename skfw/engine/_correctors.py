@@ -36,7 +36,7 @@ _FLAT = 0.3
 _MAX_EVALUATIONS = 20
 _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 # So many coordinates may enter at once, and half as many as there are already.
-_BATCH, _BATCH_SHARE = 20, 0.5
+_BATCH, _BATCH_SHARE = 50, 0.5
 # Columns are not gathered anew where at least this fraction of those at hand is needed.
 _REUSE = 0.7
 # Slopes are brought to agree within this fraction of the gap.
@@ -125,17 +125,25 @@ class ActiveCoordinates(Corrector):
                 exactly=not self.signed,
                 target=_SHARE * gap / self.radius,
                 precision=min(_LOOSE, max(_TIGHT, gap / self._first_value)),
+                max_products=self._enough_products(cost / columns.product_cost),
             )
         target = np.zeros(x.size)
         target[active] = signs * best
         return _towards(self.loss, point, target.reshape(point.x.shape), apply(best - weights))
+
+    def _enough_products(self, gram_products: float) -> int:
+        """Return how many products are worth it: no more than the matrix costs, where there is one."""
+        if self.design.n_outputs is not None:
+            return _MAX_PRODUCTS
+        return int(min(_MAX_PRODUCTS, max(_GRAM_PRODUCTS, gram_products + 1.0)))
 
     def _active(self, x: Array, slopes: Array) -> npt.NDArray[np.intp]:
         """Return the support, and the zero coordinates with the steepest slopes down."""
         support = np.flatnonzero(x)
         level = float(slopes @ x) / self.radius
         down = -np.abs(slopes) if self.signed else slopes
-        steep = np.flatnonzero((down < (min(level, 0.0) if self.signed else level)) & (x == 0.0))
+        level = min(level, 0.0) if self.signed else level
+        steep = np.flatnonzero((down < level) & (x == 0.0))
         batch = max(_BATCH, int(_BATCH_SHARE * len(support)))
         if len(steep) > batch:
             steep = steep[np.argpartition(down[steep], batch)[:batch]]

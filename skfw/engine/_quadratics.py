@@ -19,9 +19,9 @@ _RIDGE = 1e-10
 _MAX_PIVOTS = 30
 # How often the number of wrong signs may fail to fall before the pivots are made one by one.
 _PATIENCE = 3
-# Passes over the free weights, products in all, and in a pass that has left the set: many weights will change
-# sides then, and more accuracy is wasted.
-_MAX_PASSES, _MAX_PRODUCTS, _PASS_PRODUCTS = 10, 100, 20
+# Passes over the free weights, and products in a pass that has left the set: many weights will change sides
+# then, and more accuracy is wasted.
+_MAX_PASSES, _PASS_PRODUCTS = 10, 15
 _MAX_BACKTRACKS, _BACKTRACK = 4, 0.25
 
 
@@ -73,6 +73,7 @@ def descend_over_simplex(
     exactly: bool,
     target: float,
     precision: float,
+    max_products: int,
 ) -> tuple[Array, int]:
     """Go towards the minimum of a model with this `gradient` at `start` and Hessian products `product`.
 
@@ -90,7 +91,7 @@ def descend_over_simplex(
         change, bend = np.zeros_like(weights), np.zeros_like(weights)  # bend = H change
         step = direction = face.project(-slope)
         error = first = float(step @ (diagonal * step))
-        while products < _MAX_PRODUCTS and float(np.abs(diagonal * step).max()) > target:
+        while products < max_products and float(np.abs(diagonal * step).max()) > target:
             image = product(direction)
             products += 1
             curvature = float(direction @ image)
@@ -114,7 +115,7 @@ def descend_over_simplex(
             again, tight = True, False
         steep = ~free & (slope < -_multiplier(slope, weights, total, tight) - target)
         free |= steep
-        if not (again or steep.any()) or products >= _MAX_PRODUCTS:
+        if not (again or steep.any()) or products >= max_products:
             break
     return into_simplex(weights, total, exactly), products
 
