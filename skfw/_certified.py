@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import ThreadpoolController
 
 from ._params import check_flag, check_integer, check_number, make_momentum, make_step_rule
 from .engine import (
@@ -20,6 +22,20 @@ from .engine import (
     frank_wolfe,
     sample_start,
 )
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def blas_threads(large: bool):
+    """Return a context in which BLAS uses one thread, unless the arrays it will see are `large`.
+
+    Correctors call it thousands of times on small arrays. There a second thread saves nothing, and on a busy
+    machine every call waits until it has been given a processor.
+    """
+    return nullcontext() if large else _threads().limit(limits=1, user_api="blas")
 
 
 class CertifiedFitMixin:

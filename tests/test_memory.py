@@ -30,8 +30,8 @@ def test_csr_is_copied_once(constraint, step_size, corrective):
     model = HFWLogisticRegression(
         constraint, step_size=step_size, corrective=corrective, max_iter=10, tol=0.0
     )
-    # Correctors hold a sample of the rows, by rows and by columns, and up to half of the columns.
-    extra = 25 * 8 * sum(X.shape) + corrective * (0.75 * one_copy)
+    # Correctors hold a sample of the rows, by rows and by columns, and the active columns.
+    extra = 25 * 8 * sum(X.shape) + corrective * one_copy
     assert peak_of(lambda: model.fit(X, y)) < one_copy + extra
     csc = X.tocsc()
     assert peak_of(lambda: model.fit(csc, y)) < extra + corrective * 0.125 * one_copy

@@ -154,7 +154,7 @@ class ActiveCoordinates(Corrector):
         outputs = self.design.n_outputs or 1
         needed = np.unique(active // outputs) if outputs > 1 else active
         known = len(needed) > _REUSE * len(self._features) and np.isin(needed, self._features).all()
-        if not known and 2 * len(needed) > self.design.shape[1]:
+        if not known and len(needed) > _REUSE * self.design.shape[1]:
             self._features, self._columns = np.arange(self.design.shape[1]), self.design
         elif not known:
             self._features, self._columns = needed, self.design.restrict(needed)
@@ -307,9 +307,10 @@ class EuclideanBall(Corrector):
         factor_cost = _CHOLESKY_TERM * self.design.shape[1] ** 3
         allowed = max(_GRAM_PRODUCTS, self._n_products) * self.design.product_cost / outputs
         rows, sample = np.arange(self.design.shape[0]), self.design
-        if self._n_products == 0 or sample.gram_cost + factor_cost > allowed:
+        patient = self._n_products <= _STALE  # products with a cheap preconditioner have not been many so far
+        if patient or sample.gram_cost + factor_cost > allowed:
             rows, sample = self.design.sample
-        if sample.gram_cost + factor_cost > allowed:
+        if (patient and sample is self.design) or sample.gram_cost + factor_cost > allowed:
             return lambda residual: residual / diagonal
         curvatures, diagonals = np.atleast_2d(hessian.diagonal[rows].T), np.atleast_2d(diagonal.T)
         factors = [

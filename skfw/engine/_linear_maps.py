@@ -112,8 +112,12 @@ class DesignMatrix(LinearMap):
     def adjoint_rounding(self) -> Array:
         """Return the largest feature values, times the rounding error of a sum over the samples."""
         if self.is_sparse:
-            ends = self.columns.max(axis=0).toarray(), self.columns.min(axis=0).toarray()
-            largest = np.maximum(ends[0], -ends[1]).ravel()
+            largest = np.zeros(self.shape[1])
+            filled = np.flatnonzero(np.diff(self.columns.indptr))
+            if len(filled):
+                data, starts = self.columns.data, self.columns.indptr[filled]
+                ends = np.maximum.reduceat(data, starts), np.minimum.reduceat(data, starts)
+                largest[filled] = np.maximum(ends[0], -ends[1])
         else:
             largest = _largest_entries(self.rows).astype(np.float64)
         error = float(np.finfo(np.float64).eps) * np.sqrt(self.shape[0]) * largest
