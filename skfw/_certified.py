@@ -23,19 +23,22 @@ from .engine import (
     sample_start,
 )
 
+# Data is small if two products with it take less than so many seconds.
+_SMALL = 2e-3
+
 
 @cache
 def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def blas_threads(large: bool):
-    """Return a context in which BLAS uses one thread, unless the arrays it will see are `large`.
+def _one_thread():
+    """Return a context in which BLAS uses one thread.
 
     Correctors call it thousands of times on small arrays. There a second thread saves nothing, and on a busy
     machine every call waits until it has been given a processor.
     """
-    return nullcontext() if large else _threads().limit(limits=1, user_api="blas")
+    return _threads().limit(limits=1, user_api="blas")
 
 
 class CertifiedFitMixin:
@@ -77,24 +80,24 @@ class CertifiedFitMixin:
         if self.restart:
             diameter = float(constraint.diameter(zero.shape))
             restart = GapRestart(lipschitz() * diameter * diameter)
-        momentum, step_rule = make_momentum(self.momentum), make_step_rule(self.step_size, lipschitz)
-        if corrective and start is None:
-            start = sample_start(
-                loss, linear_map, constraint, momentum=momentum, step_rule=step_rule, null=null
+        options = {"momentum": make_momentum(self.momentum)}
+        options["step_rule"] = make_step_rule(self.step_size, lipschitz)
+        small = corrective and linear_map.product_cost < _SMALL
+        with _one_thread() if small else nullcontext():
+            if corrective and start is None:
+                start = sample_start(loss, linear_map, constraint, null=null, **options)
+            result = frank_wolfe(
+                loss,
+                linear_map,
+                constraint,
+                restart=restart,
+                corrector=best_corrector(loss, linear_map, constraint) if corrective else None,
+                tolerance=self.tol * null,
+                max_iter=self.max_iter,
+                start=start,
+                callback=_print_progress if self.verbose else None,
+                **options,
             )
-        result = frank_wolfe(
-            loss,
-            linear_map,
-            constraint,
-            momentum=momentum,
-            step_rule=step_rule,
-            restart=restart,
-            corrector=best_corrector(loss, linear_map, constraint) if corrective else None,
-            tolerance=self.tol * null,
-            max_iter=self.max_iter,
-            start=start,
-            callback=_print_progress if self.verbose else None,
-        )
         self.n_iter_ = result.n_iter
         self.n_restarts_ = result.n_restarts
         self.converged_ = result.status == "converged"

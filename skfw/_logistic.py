@@ -11,12 +11,9 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, blas_threads
+from ._certified import CertifiedFitMixin
 from ._params import LOGISTIC_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
 from .engine import DesignMatrix, LogisticLoss, MultinomialLoss
-
-# Products with a dense array of at least this many entries are worth several threads.
-_LARGE = 1 << 20
 
 
 class LinearPredictorMixin:
@@ -284,7 +281,8 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         X, y = validate_data(self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
         loss, design, classes = self._problem(X, y, sample_weight)
         start = self._start(constraint, design, classes)
-        self._set_model(self._run(loss, design, constraint, start), classes, X.dtype)
+        result = self._solve(loss, design, constraint, start, corrective=self.corrective)
+        self._set_model(result, classes, X.dtype)
         return self
 
     def _constraint(self):
@@ -316,11 +314,6 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
             return loss, DesignMatrix(X), classes
         loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
         return loss, DesignMatrix(X, n_outputs=len(classes)), classes
-
-    def _run(self, loss, design, constraint, start):
-        large = not design.is_sparse and design.rows.size >= _LARGE
-        with blas_threads(large):
-            return self._solve(loss, design, constraint, start, corrective=self.corrective)
 
     def _set_model(self, result, classes, dtype):
         self.classes_ = classes

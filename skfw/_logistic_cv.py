@@ -92,7 +92,7 @@ def fit_path(template, radii, X, y, sample_weight):
         model = clone(template).set_params(**_at(template, radius))
         constraint = model._constraint()
         start = None if x is None else constraint.scale_into(x)
-        result = model._run(loss, design, constraint, start)
+        result = model._solve(loss, design, constraint, start, corrective=model.corrective)
         x = result.x
         model._set_model(result, classes, X.dtype)
         model.n_features_in_ = X.shape[1]

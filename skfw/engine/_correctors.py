@@ -46,7 +46,8 @@ _MAX_NEWTON_STEPS = 10
 _NEGLIGIBLE = 1e-14
 # Conjugate gradients reduce the error at least by the first factor, at most by the second.
 _LOOSE, _TIGHT = 0.3, 0.01
-_MAX_PRODUCTS = 100
+# Products in a Newton step: many coordinates still come and go, so there less accuracy is worth it.
+_COORDINATE_PRODUCTS, _BALL_PRODUCTS = 40, 100
 # A preconditioner is made anew when a Newton step took more products than this.
 _STALE = 5
 # A matrix may cost as much as so many products with the data.
@@ -134,8 +135,8 @@ class ActiveCoordinates(Corrector):
     def _enough_products(self, gram_products: float) -> int:
         """Return how many products are worth it: no more than the matrix costs, where there is one."""
         if self.design.n_outputs is not None:
-            return _MAX_PRODUCTS
-        return int(min(_MAX_PRODUCTS, max(_GRAM_PRODUCTS, gram_products + 1.0)))
+            return _COORDINATE_PRODUCTS
+        return int(min(_COORDINATE_PRODUCTS, max(_GRAM_PRODUCTS, gram_products + 1.0)))
 
     def _active(self, x: Array, slopes: Array) -> npt.NDArray[np.intp]:
         """Return the support, and the zero coordinates with the steepest slopes down."""
@@ -271,7 +272,7 @@ class EuclideanBall(Corrector):
         step = direction = solve(residual)
         error = inner(residual, step)
         self._n_products = 0
-        while self._n_products < _MAX_PRODUCTS and error > 0.0:
+        while self._n_products < _BALL_PRODUCTS and error > 0.0:
             image = self.design.apply(direction)
             curved = self.design.adjoint(hessian.apply(image)) + multiplier * direction
             self._n_products += 1

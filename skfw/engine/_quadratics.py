@@ -21,7 +21,7 @@ _MAX_PIVOTS = 30
 _PATIENCE = 3
 # Passes over the free weights, and products in a pass that has left the set: many weights will change sides
 # then, and more accuracy is wasted.
-_MAX_PASSES, _PASS_PRODUCTS = 10, 15
+_MAX_PASSES, _PASS_PRODUCTS = 10, 10
 _MAX_BACKTRACKS, _BACKTRACK = 4, 0.25
 
 
