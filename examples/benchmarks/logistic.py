@@ -263,6 +263,7 @@ def draw(cases, file):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     colors = {
         "liblinear": "tab:orange",
@@ -298,13 +299,14 @@ def draw(cases, file):
             ax.set_title(case.data)
         if ax.get_subplotspec().is_first_col():
             ax.set_ylabel(f"{case.norm}, {case.setting}", fontsize=8)
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.tick_params(labelsize=7)
     for row, norm in ((0, "l1"), (len(rows) - 1, "l2")):
         if rows[row][0] == norm:
-            axes[row, -1].legend(fontsize=6, loc="upper right")
+            axes[row, -1].legend(fontsize=6, loc="lower left")
     figure.supxlabel("seconds")
     figure.supylabel("distance to the best objective, relative to the null model")
-    figure.savefig(file, dpi=80)
+    figure.savefig(file, dpi=72)
 
 
 def main():
