@@ -267,7 +267,8 @@ def _path_scores(template, radii, X, y, sample_weight, train, test, scorer):
     """Return the scores on one fold's test part, for each radius."""
     weights = {} if sample_weight is None else {"sample_weight": sample_weight[test]}
     train_weight = None if sample_weight is None else sample_weight[train]
+    X_test, y_test = X[test], y[test]
     return [
-        scorer(model, X[test], y[test], **weights)
+        scorer(model, X_test, y_test, **weights)
         for model in fit_path(template, radii, X[train], y[train], train_weight)
     ]
