@@ -33,7 +33,7 @@ _FITTED = (
 
 
 def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
-    """Fit a logistic regression at each of several radii, each fit starting from the last.
+    """Fit a logistic regression at each of several radii, each fit starting from the ones before.
 
     Parameters
     ----------
@@ -85,15 +85,21 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
 
 
 def fit_path(template, radii, X, y, sample_weight):
-    """Yield a fitted model for each radius; the data is prepared once."""
+    """Yield a fitted model for each radius; the data is prepared once.
+
+    A fit starts where the path would be if it went on straight, as it nearly does, through the last two
+    solutions; it begins at zero.
+    """
     loss, design, classes = template._problem(X, y, sample_weight)
-    x = None
+    older, old, start = (0.0, design.zeros()), None, None
     for radius in radii:
         model = clone(template).set_params(**_at(template, radius))
         constraint = model._constraint()
-        start = None if x is None else constraint.scale_into(x)
+        if old is not None:
+            ahead = (radius - old[0]) / (old[0] - older[0]) * (old[1] - older[1])
+            start = constraint.scale_into(old[1] + ahead)
         result = model._solve(loss, design, constraint, start, corrective=model.corrective)
-        x = result.x
+        older, old = old or older, (radius, result.x)
         model._set_model(result, classes, X.dtype)
         model.n_features_in_ = X.shape[1]
         yield model
@@ -132,8 +138,8 @@ def _at(template, radius):
 class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimator):
     """Logistic regression in a norm ball whose radius is chosen by cross-validation.
 
-    In each fold the radii are gone through in ascending order, each fit starting from the last. The model is
-    then fitted to all data at the radius with the best mean score.
+    In each fold the radii are gone through in ascending order, each fit starting from the ones before. The
+    model is then fitted to all data at the radius with the best mean score.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def test_path_is_a_fit_at_each_radius(constraint, X, y):
         assert log_loss(y, fitted.predict_proba(X)) == pytest.approx(model.objective_, abs=3e-8)
 
 
-def test_path_starts_from_the_last_radius(monkeypatch):
+def test_path_goes_on_straight(monkeypatch):
     starts = []
     solve = HFWLogisticRegression._solve
 
@@ -42,10 +42,11 @@ def test_path_starts_from_the_last_radius(monkeypatch):
         return solve(self, loss, design, constraint, start, **options)
 
     monkeypatch.setattr(HFWLogisticRegression, "_solve", spy)
-    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, 2.0, 3.0])
+    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, 2.0, 4.0])
     assert starts[0] is None
-    np.testing.assert_array_equal(starts[1], coefs[0, 0])
-    np.testing.assert_array_equal(starts[2], coefs[1, 0])
+    np.testing.assert_allclose(starts[1], 2.0 * coefs[0, 0])
+    ahead = coefs[1, 0] + 2.0 * (coefs[1, 0] - coefs[0, 0])
+    np.testing.assert_allclose(starts[2], ahead * min(1.0, 4.0 / np.abs(ahead).sum()))
 
 
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
