@@ -28,17 +28,8 @@ _SMALL = 2e-3
 
 
 @cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def _one_thread():
-    """Return a context in which BLAS uses one thread.
-
-    Correctors call it thousands of times on small arrays. There a second thread saves nothing, and on a busy
-    machine every call waits until it has been given a processor.
-    """
-    return _threads().limit(limits=1, user_api="blas")
+def _thread_control() -> ThreadpoolController:
+    return ThreadpoolController()  # looks for the libraries, which takes milliseconds
 
 
 class CertifiedFitMixin:
@@ -82,8 +73,10 @@ class CertifiedFitMixin:
             restart = GapRestart(lipschitz() * diameter * diameter)
         options = {"momentum": make_momentum(self.momentum)}
         options["step_rule"] = make_step_rule(self.step_size, lipschitz)
+        # Correctors call BLAS thousands of times. On small arrays a second thread saves nothing, and on a
+        # busy machine every call waits until it has been given a processor.
         small = corrective and linear_map.product_cost < _SMALL
-        with _one_thread() if small else nullcontext():
+        with _thread_control().limit(limits=1, user_api="blas") if small else nullcontext():
             if corrective and start is None:
                 start = sample_start(loss, linear_map, constraint, null=null, **options)
             result = frank_wolfe(

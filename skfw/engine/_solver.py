@@ -298,9 +298,8 @@ class _Run:
         if self.weight < 1.0 and (self.restart or self.corrector):
             self.plain = self._minimise(newest)
             self.lower_bound = max(self.lower_bound, self.plain.bound)
-        if self.weight < 1.0 and self.restart and self.plain:
             average_gap = self.point.value - self.past.bound
-            if self.restart.due(average_gap, self.point.value - self.plain.bound):
+            if self.restart and self.restart.due(average_gap, self.point.value - self.plain.bound):
                 self.average, self.weight, self.clock = self.plain, 1.0, self.restart.clock(average_gap)
                 self.n_restarts += 1
                 return
