@@ -88,18 +88,21 @@ def fit_path(template, radii, X, y, sample_weight):
     """Yield a fitted model for each radius; the data is prepared once.
 
     A fit starts where the path would be if it went on straight, as it nearly does, through the last two
-    solutions; it begins at zero.
+    solutions (it begins at zero), or at the last one if that is better.
     """
     loss, design, classes = template._problem(X, y, sample_weight)
-    older, old, start = (0.0, design.zeros()), None, None
+    path, value = [(0.0, design.zeros())], np.inf
     for radius in radii:
         model = clone(template).set_params(**_at(template, radius))
-        constraint = model._constraint()
-        if old is not None:
-            ahead = (radius - old[0]) / (old[0] - older[0]) * (old[1] - older[1])
-            start = constraint.scale_into(old[1] + ahead)
+        constraint, start = model._constraint(), None
+        if len(path) > 1:
+            (older_radius, older), (old_radius, old) = path
+            ahead = (radius - old_radius) / (old_radius - older_radius) * (old - older)
+            start = constraint.scale_into(old + ahead)
+            if loss.evaluate(design.apply(start)).value > value:
+                start = constraint.scale_into(old)
         result = model._solve(loss, design, constraint, start, corrective=model.corrective)
-        older, old = old or older, (radius, result.x)
+        path, value = [path[-1], (radius, result.x)], result.objective
         model._set_model(result, classes, X.dtype)
         model.n_features_in_ = X.shape[1]
         yield model
@@ -153,8 +156,9 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         For "n_support": how many nonzeros an atom has.
     cv : int, cross-validation generator or iterable, optional
         By default five stratified folds.
-    scoring : str or callable, default="neg_log_loss"
-        What to maximise.
+    scoring : str or callable, optional
+        What to maximise. By default the mean log-likelihood of the held-out samples: the same number as
+        "neg_log_loss", at a fraction of its cost.
     n_jobs : int, optional
         How many folds are worked on at the same time.
     momentum, step_size, corrective, restart, tol, max_iter, fit_intercept, lipschitz, class_weight, verbose
@@ -200,7 +204,7 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         *,
         support_size=2,
         cv=None,
-        scoring="neg_log_loss",
+        scoring=None,
         n_jobs=None,
         momentum="adaptive",
         step_size="line_search",
@@ -254,7 +258,9 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, len(y))
         self.radii_ = radius_grid(template, self.radii, X, y, sample_weight)
-        scorer = check_scoring(template, scoring=self.scoring)
+        scorer = _mean_log_likelihood
+        if self.scoring is not None:
+            scorer = check_scoring(template, scoring=self.scoring)
         folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
         self.scores_ = np.array(
             Parallel(n_jobs=self.n_jobs)(
@@ -278,3 +284,13 @@ def _path_scores(template, radii, X, y, sample_weight, train, test, scorer):
         scorer(model, X_test, y_test, **weights)
         for model in fit_path(template, radii, X[train], y[train], train_weight)
     ]
+
+
+def _mean_log_likelihood(model, X, y, sample_weight=None):
+    classes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
+    if np.any(model.classes_[classes] != y):
+        raise ValueError("A fold's test part has a class that its training part has not; use other folds.")
+    probability = model.predict_proba(X)
+    likelihood = probability[np.arange(len(y)), classes]
+    smallest = np.finfo(probability.dtype).eps  # as in scikit-learn: a certain error costs a finite amount
+    return np.average(np.log(np.clip(likelihood, smallest, 1.0 - smallest)), weights=sample_weight)

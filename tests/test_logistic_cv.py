@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_iris, make_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import get_scorer, log_loss
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -49,6 +49,15 @@ def test_path_goes_on_straight(monkeypatch):
     np.testing.assert_allclose(starts[2], ahead * min(1.0, 4.0 / np.abs(ahead).sum()))
 
 
+def test_path_does_not_go_on_straight_where_that_is_uphill():
+    """One class outweighs the others by far, so that the loss soon hardly falls."""
+    X, y = make_blobs(centers=3, random_state=0, cluster_std=20)
+    weights = {0: 1000, 1: 0.0001, 2: 0.0001}
+    hfw_logistic_path(
+        X[::2], y[::2], 3, class_weight=weights, max_iter=50
+    )  # no warning that it stopped early
+
+
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 def test_scores_are_those_of_a_grid_search(constraint):
     radii = np.array([0.3, 1.0, 3.0, 10.0])
@@ -92,6 +101,22 @@ def test_sample_weight_is_repetition():
     np.testing.assert_allclose(weighted.radii_, repeated.radii_)
     np.testing.assert_allclose(weighted.scores_, repeated.scores_, atol=1e-4)
     assert weighted.radius_ == pytest.approx(repeated.radius_)
+
+
+@pytest.mark.parametrize("X, y", [(X2, y2), (X3, y3)], ids=["binary", "multiclass"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_default_score_is_neg_log_loss(X, y, weighted):
+    weights = np.linspace(0.5, 2.0, len(y)) if weighted else None
+    radii = [0.1, 10.0, 1e4]
+    default = HFWLogisticRegressionCV(radii=radii, cv=3).fit(X, y, weights)
+    named = HFWLogisticRegressionCV(radii=radii, cv=3, scoring="neg_log_loss").fit(X, y, weights)
+    np.testing.assert_allclose(default.scores_, named.scores_, rtol=1e-12)
+
+
+def test_a_class_that_was_not_trained_on_cannot_be_scored():
+    split = [(np.arange(100), np.arange(100, 150))]  # iris is sorted by class
+    with pytest.raises(ValueError, match="a class that its training part has not"):
+        HFWLogisticRegressionCV(radii=[1.0], cv=split).fit(X3, y3)
 
 
 def test_options():
