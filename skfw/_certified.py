@@ -106,11 +106,14 @@ class CertifiedFitMixin:
             print(f"{result.status} after {result.n_iter} steps, certified gap {self.gap_:.3g}")
         if not self.converged_:
             relative = result.gap / null if null > 0.0 else np.inf
+            advice = "raise max_iter, scale the features, or lower the radius"
+            if result.status == "stalled":
+                advice = "scale the features, or lower the radius: nothing moved any more"
             warnings.warn(
-                f"{type(self).__name__} stopped after max_iter={self.max_iter} steps with a certified gap "
-                f"of {self.gap_:.3g}, which is {relative:.3g} of the objective of the zero model; "
-                f"tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a smaller "
-                "one raise max_iter, scale the features, or lower the radius.",
+                f"{type(self).__name__} stopped after {result.n_iter} steps (max_iter={self.max_iter}) with "
+                f"a certified gap of {self.gap_:.3g}, which is {relative:.3g} of the objective of the zero "
+                f"model; tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a "
+                f"smaller one {advice}.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

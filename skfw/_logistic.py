@@ -298,9 +298,7 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
     def _problem(self, X, y, sample_weight):
         """Return the loss, the design matrix and the classes of validated data."""
         check_classification_targets(y)
-        weights = check_sample_weight(sample_weight, len(y))
-        weights = check_sample_weight(weights * self._class_weights(y, weights), len(y), "class_weight")
-        weights /= weights.sum()
+        weights = self._weights(y, sample_weight)
         if not weights.all():
             X, y, weights = X[weights > 0.0], y[weights > 0.0], weights[weights > 0.0]
         classes, labels = np.unique(y, return_inverse=True)
@@ -314,6 +312,12 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
             return loss, DesignMatrix(X), classes
         loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
         return loss, DesignMatrix(X, n_outputs=len(classes)), classes
+
+    def _weights(self, y, sample_weight):
+        """Return the weights of the samples with those of their classes; they sum to one."""
+        weights = check_sample_weight(sample_weight, len(y))
+        weights = check_sample_weight(weights * self._class_weights(y, weights), len(y), "class_weight")
+        return weights / weights.sum()
 
     def _set_model(self, result, classes, dtype):
         self.classes_ = classes

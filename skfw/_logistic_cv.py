@@ -71,7 +71,10 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     >>> (coefs != 0).sum(axis=(1, 2)).tolist()
     [2, 8, 12]
     """
+    if "radius" in params:
+        raise TypeError("hfw_logistic_path takes radii, not radius.")
     template = HFWLogisticRegression(**params)
+    template._constraint()
     template._check_params()
     X, y = validate_data(template, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
     radii = radius_grid(template, radii, X, y, sample_weight)
@@ -99,7 +102,7 @@ def fit_path(template, radii, X, y, sample_weight):
             (older_radius, older), (old_radius, old) = path
             ahead = (radius - old_radius) / (old_radius - older_radius) * (old - older)
             start = constraint.scale_into(old + ahead)
-            if loss.evaluate(design.apply(start)).value > value:
+            if start is None or loss.evaluate(design.apply(start)).value > value:
                 start = constraint.scale_into(old)
         result = model._solve(loss, design, constraint, start, corrective=model.corrective)
         path, value = [path[-1], (radius, result.x)], result.objective
@@ -261,7 +264,14 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         scorer = _mean_log_likelihood
         if self.scoring is not None:
             scorer = check_scoring(template, scoring=self.scoring)
-        folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
+        # What has no weight is no part of the model, and cannot be scored.
+        has_weight = template._weights(y, sample_weight) > 0.0
+        folds = [
+            (train, test[has_weight[test]])
+            for train, test in check_cv(self.cv, y, classifier=True).split(X, y)
+        ]
+        if not all(len(test) for _, test in folds):
+            raise ValueError("A fold's test part has no sample with a positive weight; use other folds.")
         self.scores_ = np.array(
             Parallel(n_jobs=self.n_jobs)(
                 delayed(_path_scores)(template, self.radii_, X, y, sample_weight, train, test, scorer)

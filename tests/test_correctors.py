@@ -13,9 +13,11 @@ from skfw.engine import (
     EuclideanBall,
     L1Ball,
     L2Ball,
+    LInfBall,
     LogisticLoss,
     MultinomialLoss,
     NoMomentum,
+    NSupportBall,
     Simplex,
     best_corrector,
     frank_wolfe,
@@ -114,6 +116,42 @@ def test_atoms_lose_their_weight_and_are_dropped():
     corrector = ActiveAtoms(p.loss, p.linear_map)
     result = solve(p.loss, p.linear_map, p.constraint, corrector, tolerance=1e-9)
     assert 2 <= len(corrector._atoms) < result.n_iter
+
+
+def test_there_are_no_more_atoms_than_dimensions():
+    rng = np.random.default_rng(0)
+    X, signs = rng.normal(size=(30, 3)) * [1.0, 30.0, 1e3], rng.choice([-1.0, 1.0], 30)
+    loss, design = LogisticLoss(signs, np.full(30, 1 / 30)), DesignMatrix(X)
+    corrector, n_atoms = ActiveAtoms(loss, design), []
+    result = solve(
+        loss,
+        design,
+        LInfBall(10.0),
+        corrector,
+        momentum=NoMomentum(),
+        max_iter=100,
+        callback=lambda state: n_atoms.append(len(corrector._atoms)),
+    )
+    assert 2 <= max(n_atoms) <= 5
+    assert result.gap <= 1e-6
+
+
+@pytest.mark.parametrize("ball", [NSupportBall(1e8, 2), LInfBall(1e8)], ids=str)
+def test_objective_is_that_of_the_iterate_even_where_atoms_are_huge(ball):
+    rng = np.random.default_rng(0)
+    X, signs = rng.normal(size=(40, 5)), rng.choice([-1.0, 1.0], 40)
+    loss, design = LogisticLoss(signs, np.full(40, 1 / 40), True), DesignMatrix(X)
+    result = solve(loss, design, ball, max_iter=30)
+    assert loss.evaluate(X @ result.x).value == pytest.approx(result.objective, rel=1e-12)
+
+
+def test_nothing_to_correct():
+    """No feature tells anything: the gradient is zero, and there are no active coordinates."""
+    loss = LogisticLoss(np.array([1.0, -1.0, 1.0, -1.0]), np.full(4, 0.25), True)
+    result = solve(loss, DesignMatrix(np.zeros((4, 2))), L1Ball(1.0), tolerance=0.0, max_iter=1000)
+    assert result.objective == pytest.approx(np.log(2.0))
+    assert result.status == "stalled"
+    assert 20 <= result.n_iter <= 200
 
 
 def test_corrector_notices_a_step_it_did_not_make():

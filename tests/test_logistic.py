@@ -234,7 +234,9 @@ def test_warm_start_goes_on_from_the_last_coefficients(X, y):
 
 
 def test_not_converged_says_so():
-    with pytest.warns(ConvergenceWarning, match=r"max_iter=3 steps with a certified gap of .*; tol=0.0001"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"3 steps \(max_iter=3\) with a certified gap of .*; tol=0.0001"
+    ):
         model = HFWLogisticRegression(max_iter=3).fit(X2, y2)
     assert not model.converged_
     assert model.n_iter_ == 3

@@ -3,6 +3,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, make_blobs
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import get_scorer, log_loss
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -119,6 +120,49 @@ def test_a_class_that_was_not_trained_on_cannot_be_scored():
         HFWLogisticRegressionCV(radii=[1.0], cv=split).fit(X3, y3)
 
 
+def test_weights_reach_all_fits():
+    weights = np.where(y2 == 1, 20.0, 1.0)
+    model = HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, tol=1e-8).fit(X2, y2, weights)
+    plain = HFWLogisticRegression("l1", model.radius_, tol=1e-8).fit(X2, y2, weights)
+    assert model.objective_ == pytest.approx(plain.objective_, abs=1e-7)
+    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, model.radius_], sample_weight=weights, tol=1e-8)
+    np.testing.assert_allclose(coefs[-1], plain.coef_, atol=1e-2)
+
+
+def test_equal_scores_choose_the_smallest_radius():
+    model = HFWLogisticRegressionCV(radii=[3.0, 1.0, 2.0], scoring=lambda *_: 0.5).fit(X2, y2)
+    assert model.radius_ == 1.0
+
+
+def test_a_certain_error_has_a_finite_score():
+    X, y = np.repeat([[1.0], [-1.0]], 30, axis=0), np.repeat([1, 0], 30)
+    y[[0, -1]] = 1 - y[[0, -1]]  # wrong, in the test part only
+    test = np.r_[0:5, 55:60]
+    split = [(np.setdiff1d(np.arange(60), test), test)]
+    model = HFWLogisticRegressionCV(radii=[1e4], cv=split, tol=1e-12, max_iter=100)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, y)
+    assert -10.0 < model.scores_[0, 0] < -1.0
+
+
+@pytest.mark.parametrize("data", [(X2, y2), (X3, y3)], ids=["binary", "multiclass"])
+def test_simplex_path_starts_anew_where_straight_leads_out(data):
+    radii, coefs, _, _ = hfw_logistic_path(*data, 10, constraint="simplex", tol=1e-2)
+    assert coefs.min() >= 0.0
+    np.testing.assert_allclose(coefs.sum(axis=(1, 2)), radii)
+
+
+@pytest.mark.parametrize("how", ["class", "sample"])
+def test_what_has_no_weight_is_not_scored(how):
+    options = {"class_weight": {0: 1.0, 1: 1.0, 2: 0.0}} if how == "class" else {}
+    weights = None if how == "class" else (y3 != 2) * 1.0
+    model = HFWLogisticRegressionCV(radii=[0.5, 1.0], cv=3, **options).fit(X3, y3, weights)
+    assert model.classes_.tolist() == [0, 1]
+    split = [(np.arange(100), np.arange(100, 150))]
+    with pytest.raises(ValueError, match="no sample with a positive weight"):
+        clone(model).set_params(cv=split).fit(X3, y3, weights)
+
+
 def test_options():
     scorer = get_scorer("accuracy")
     model = HFWLogisticRegressionCV(
@@ -140,6 +184,11 @@ def test_options():
 def test_bad_radii(radii):
     with pytest.raises(ValueError, match="radii must be"):
         HFWLogisticRegressionCV(radii=radii).fit(X2, y2)
+
+
+def test_path_takes_no_single_radius():
+    with pytest.raises(TypeError, match="takes radii, not radius"):
+        hfw_logistic_path(X2, y2, 3, radius=1.0)
 
 
 def test_bad_parameters_are_refused_before_any_work():

@@ -25,8 +25,9 @@ scales = st.sampled_from([1e-8, 1e-2, 1.0, 30.0, 1e6])
     weight_spread=st.sampled_from([0.0, 1.0, 15.0]),
     constraint=st.sampled_from(LOGISTIC_CONSTRAINTS),
     step_size=st.sampled_from(["parameter_free", "smooth", "directional", "line_search"]),
-    momentum=st.sampled_from(["weighted", "uniform", "none", 0.3]),
+    momentum=st.sampled_from(["adaptive", "weighted", "uniform", "none", 0.3]),
     restart=st.booleans(),
+    corrective=st.booleans(),
     fit_intercept=st.booleans(),
 )
 def test_no_feasible_model_beats_the_lower_bound(

@@ -57,6 +57,14 @@ def test_line_search_is_exact(loss_name, intercept, towards):
         )
 
 
+@pytest.mark.parametrize("far", [1e4, 1e6])
+def test_line_search_comes_back_from_a_far_end_without_curvature(far):
+    loss = LogisticLoss(np.array([1.0, -1.0]), np.array([0.5, 0.5]))
+    here, there = np.array([-1.0, -1.0]) * far, np.array([2.0, 1.0]) * far
+    line = Line(loss, here, DenseVector(there), here, there - here, loss.evaluate(here), 0.5)
+    assert value_along(line, LineSearch().step(line)) <= 1e-6  # at the start and the end it is `far` / 2
+
+
 @pytest.mark.parametrize("loss_name", LOSSES)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_smooth_and_directional_minimise_their_bounds(loss_name, intercept):

@@ -87,6 +87,8 @@ class ActiveCoordinates(Corrector):
         """Take a Newton step over the active coordinates."""
         x, slopes = point.x.ravel(), gradient.ravel()
         active = self._active(x, slopes)
+        if not len(active):
+            return point
         signs = np.where(x[active] != 0.0, np.sign(x[active]), -np.sign(slopes[active]))
         signs = signs if self.signed else np.ones(len(active))
         weights, slope = signs * x[active], signs * slopes[active]
@@ -167,7 +169,8 @@ class ActiveCoordinates(Corrector):
 class ActiveAtoms(Corrector):
     """Re-optimises the weights of the atoms found so far, for any set.
 
-    The iterate is kept as an average of atoms; those that lose their weight are dropped.
+    The iterate is kept as an average of atoms; those that lose their weight are dropped. Where there are more
+    of them than the model has dimensions, they are not needed: the iterate takes their place.
 
     Parameters
     ----------
@@ -181,13 +184,14 @@ class ActiveAtoms(Corrector):
         self._atoms: list[Atom | Iterate] = []
         self._images: list[Array] = []
         self._weights = np.zeros(0)
+        self._dimensions = int(np.prod(linear_map.zeros().shape))
 
     def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
         """Take Newton steps in the weights, until the atoms leave little of the gap."""
-        if point.x is not self._iterate:  # a step was taken without this corrector
-            self._atoms.append(point.x)
-            self._images.append(point.predictions.ravel())
-            self._weights = np.append(0.0 * self._weights, 1.0)
+        # The iterate is no longer their average if a step was taken without this corrector.
+        if point.x is not self._iterate or len(self._atoms) > self._dimensions:
+            self._atoms, self._images = [point.x], [point.predictions.ravel()]
+            self._weights = np.ones(1)
         self._atoms.append(atom)
         self._images.append(atom.image(self.linear_map).ravel())
         weights, images = np.append(self._weights, 0.0), np.stack(self._images)
@@ -218,6 +222,11 @@ class ActiveAtoms(Corrector):
         x = self.linear_map.zeros()
         for weight, piece in zip(self._weights, self._atoms, strict=True):
             x = x + weight * piece
+        # Images of atoms may be so large that their average is mostly rounding.
+        predictions = self.linear_map.apply(x)
+        evaluation = self.loss.evaluate(predictions, evaluation.intercept)
+        if evaluation.value > point.value:
+            return point
         self._iterate = x
         return Point(x, predictions, evaluation)
 

@@ -32,7 +32,7 @@ def solve_over_simplex(
 
     Principal pivoting: solve for the free weights as if there were no signs, then free or fix all those whose
     sign, or multiplier, is wrong (Portugal, Judice and Vicente, 1994). `free` is a guess of what is positive.
-    Returns None if the equations could not be solved.
+    A ridge is added to `hessian` in place. Returns None if the equations could not be solved.
     """
     size = len(linear)
     weights = np.zeros(size)
@@ -80,7 +80,8 @@ def descend_over_simplex(
     Conjugate gradients on the free weights, preconditioned by the diagonal; then those that went negative
     are fixed at zero, those whose slope is steeper than the others' are freed, and again. A pass ends when
     the slopes agree up to `target`, or the error has fallen by the factor `precision`. No pass increases the
-    model. Returns the weights and the number of products.
+    model. Returns the weights and the number of products, which may exceed the limit by those of one pass's
+    backtracking.
     """
     weights, slope, products = start, gradient, 0
     tight = exactly or float(start.sum()) >= (1.0 - _ROUNDING) * total

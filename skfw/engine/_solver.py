@@ -34,6 +34,8 @@ from ._trace import Trace
 # An iterative oracle is asked for a slack of at most this fraction of the gap. On MovieLens 100K, less made
 # it slower and the steps hardly better, more made it faster and the bound much worse.
 _ORACLE_SHARE = 0.25
+# A corrected run ends when its gap has not become smaller for so many iterations.
+_PATIENCE = 20
 # A sample is not the data: how far from its own optimum a start needs to be at most.
 _SAMPLE_TOLERANCE = 1e-2
 _SAMPLE_ITERATIONS = 50
@@ -85,8 +87,9 @@ class Result:
     n_iter : int
         Number of steps.
     n_restarts : int
-    status : {"converged", "max_iter", "stopped"}
-        Whether the gap is within the tolerance and, if not, what ended the run: the limit or the callback.
+    status : {"converged", "max_iter", "stalled", "stopped"}
+        Whether the gap is within the tolerance and, if not, what ended the run: the limit, the precision of
+        floating-point numbers (a corrector gained nothing for many iterations), or the callback.
     trace : dict of str to ndarray
         See `Trace`.
     """
@@ -173,12 +176,15 @@ def frank_wolfe(
         corrector,
         Point(x, predictions, loss.evaluate(predictions)),
     )
+    idle, smallest = 0, np.inf
     for iteration in range(max_iter + 1):
         run.average_planes(iteration)
         point, lower_bound, gap = run.point, run.lower_bound, run.best.value - run.lower_bound
         state = State(iteration, point.x, point.predictions, point.value, lower_bound, gap)
         stopped = callback is not None and callback(state)
-        last = bool(stopped or gap <= tolerance or iteration == max_iter)
+        idle, smallest = (0, gap) if gap < smallest else (idle + 1, smallest)
+        stalled = corrector is not None and idle >= _PATIENCE
+        last = bool(stopped or stalled or gap <= tolerance or iteration == max_iter)
         step = np.nan if last else run.move(iteration)
         trace.add(
             objective=point.value,
@@ -197,10 +203,10 @@ def frank_wolfe(
         run.best.value,
         lower_bound,
         gap,
-        -inner(run.best.evaluation.residual, run.best.predictions) / getattr(constraint, "radius", np.nan),
+        _multiplier(run.best, constraint),
         iteration,
         run.n_restarts,
-        "converged" if gap <= tolerance else "stopped" if stopped else "max_iter",
+        _status(gap <= tolerance, bool(stopped), stalled),
         trace.columns(),
     )
 
@@ -368,6 +374,17 @@ class _Run:
         # An average of directions is rounded by at most 2 eps times what the entries of each are a sum of.
         bound = plane.lower_bound(minimum, (1.0 + 2.0 * depth) * self.rounding)
         return Cut(plane, direction, minimum, bound, depth)
+
+
+def _status(converged: bool, stopped: bool, stalled: bool) -> str:
+    reasons = {"converged": converged, "stopped": stopped, "stalled": stalled, "max_iter": True}
+    return next(name for name, applies in reasons.items() if applies)
+
+
+def _multiplier(point: Point, constraint: Constraint) -> float:
+    multiplier = -inner(point.evaluation.residual, point.predictions) / getattr(constraint, "radius", np.nan)
+    # The loss cannot grow with a ball; inside of it the slope is zero, up to rounding.
+    return max(multiplier, 0.0) if constraint.contains_zero else multiplier
 
 
 def _origin(loss: Loss, linear_map: LinearMap, constraint: Constraint) -> Iterate:

@@ -69,9 +69,9 @@ class LineSearch(StepRule):
         """Return the minimiser of the loss over [0, 1]."""
         if line.length == 0.0 or line.slope >= 0.0:
             return 0.0
-        # In units of `line.unit`: the minimiser lies between `low` (slope < 0) and `high` (slope > 0,
-        # or the end of the line).
-        low, high = 0.0, line.length
+        # In units of `line.unit`: the minimiser lies between `low` (slope < 0) and `high` (slope > 0, or the
+        # end of the line while that is untried).
+        low, high, untried = 0.0, line.length, True
         position, slope, evaluation = 0.0, line.slope, line.evaluation
         rounding = _ROUNDING * float(np.abs(evaluation.residual).sum())
         flat = max(_PRECISION * -line.slope, rounding)
@@ -80,7 +80,7 @@ class LineSearch(StepRule):
             newton = position - slope / curvature if curvature > 0.0 else high
             if low < newton < high:
                 position = newton
-            elif newton >= high == line.length:
+            elif newton >= high and untried:
                 position = line.length
             else:
                 position = (low + high) / 2.0
@@ -89,9 +89,11 @@ class LineSearch(StepRule):
             if slope <= 0.0:
                 low = position
             else:
-                high = position
+                high, untried = position, False
             if abs(slope) <= flat:
-                return position / line.length
+                # Where even the first slope was rounding, a slope that is none may lie uphill.
+                falls = evaluation.value <= (1.0 + _ROUNDING) * line.evaluation.value
+                return (position if falls else low) / line.length
             if not low < (low + high) / 2.0 < high:
                 break
         # The loss falls all the way from the iterate to `low`, so this never goes uphill.
