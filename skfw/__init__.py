@@ -1,7 +1,17 @@
 """Norm-constrained learning for scikit-learn, with a certified optimality gap."""
 
+from ._entries import entries_to_matrix, matrix_to_entries
+from ._imputer import HFWImputer
 from ._logistic import HFWLogisticRegression
 from ._logistic_cv import HFWLogisticRegressionCV, hfw_logistic_path
 from ._matrix_completion import HFWMatrixCompletion
 
-__all__ = ["HFWLogisticRegression", "HFWLogisticRegressionCV", "hfw_logistic_path", "HFWMatrixCompletion"]
+__all__ = [
+    "HFWLogisticRegression",
+    "HFWLogisticRegressionCV",
+    "hfw_logistic_path",
+    "HFWMatrixCompletion",
+    "HFWImputer",
+    "matrix_to_entries",
+    "entries_to_matrix",
+]

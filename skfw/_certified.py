@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController
 from ._params import check_flag, check_integer, check_number, make_momentum, make_step_rule
 from .engine import (
     Constraint,
+    DesignMatrix,
     GapRestart,
     LinearMap,
     Loss,
@@ -77,7 +78,7 @@ class CertifiedFitMixin:
         # busy machine every call waits until it has been given a processor.
         small = corrective and linear_map.product_cost < _SMALL
         with _thread_control().limit(limits=1, user_api="blas") if small else nullcontext():
-            if corrective and start is None:
+            if corrective and start is None and isinstance(linear_map, DesignMatrix):
                 start = sample_start(loss, linear_map, constraint, null=null, **options)
             result = frank_wolfe(
                 loss,

@@ -28,19 +28,26 @@ class IdEncoder:
         """Learn the ids and return their indices."""
         self._encoder = OrdinalEncoder(dtype=np.intp, handle_unknown="use_encoded_value", unknown_value=-1)
         codes = self._encoder.fit_transform(ids)
-        self._codes, indices = np.unique(codes, axis=0, return_inverse=True)
-        self.ids = self._encoder.inverse_transform(self._codes)
-        return indices.ravel()
+        numbers = codes[:, 0]
+        self._pairs = []  # from a number for the columns so far and a code of the next one, to a number
+        for column, categories in zip(codes.T[1:], self._encoder.categories_[1:], strict=True):
+            pairs, numbers = np.unique(numbers * len(categories) + column, return_inverse=True)
+            self._pairs.append(pairs)
+        _, first = np.unique(numbers, return_index=True)
+        self.ids = self._encoder.inverse_transform(codes[first])
+        return numbers
 
     def transform(self, ids):
         """Return the indices of ids, -1 for those not learned."""
-        n_known = len(self._codes)
-        both = np.vstack([self._codes, self._code(ids)])
-        _, group = np.unique(both, axis=0, return_inverse=True)
-        group = group.ravel()
-        index_of_group = np.full(len(both), -1)
-        index_of_group[group[:n_known]] = np.arange(n_known)
-        return index_of_group[group[n_known:]]
+        codes = self._code(ids)
+        numbers = codes[:, 0]
+        columns = zip(codes.T[1:], self._encoder.categories_[1:], self._pairs, strict=True)
+        for column, categories, pairs in columns:
+            wanted = numbers * len(categories) + column
+            found = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
+            learned = (numbers >= 0) & (column >= 0) & (pairs[found] == wanted)
+            numbers = np.where(learned, found, -1)
+        return numbers
 
     def _code(self, ids):
         try:

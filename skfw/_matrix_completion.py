@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._certified import CertifiedFitMixin
 from ._ids import IdEncoder, keep_ids
-from ._params import COMPLETION_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
-from .engine import FactoredMatrix, ObservedEntries, SquaredLoss
+from ._params import (
+    COMPLETION_CONSTRAINTS,
+    check_flag,
+    check_integer,
+    check_number,
+    check_sample_weight,
+    make_constraint,
+)
+from .engine import BiasedSquaredLoss, FactoredMatrix, ObservedEntries, SquaredLoss, products_at
 
 _ROUNDING = 64.0 * np.finfo(np.float64).eps
+# Predictions that `recommend` computes at once.
+_BLOCK = 1 << 22
 _BIASES = ("none", "mean", "rows", "columns", "both")
 
 
@@ -20,9 +32,10 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     r"""Complete a matrix from some of its entries, with a bound on its nuclear norm and a certificate.
 
     An entry is a sample: its features are the ids of its row and its column, its target is its value. The
-    model is a mean, a bias for each row and each column, and a matrix of low rank that minimises half the
-    weighted mean squared error over a nuclear-norm ball, by Frank-Wolfe with heavy-ball momentum [1]_. The
-    fitted `gap_` is a proven bound on the distance between its error and the smallest one in the ball.
+    model is the mean, a bias for each row and each column, and a matrix of low rank. Biases and matrix
+    together minimise half the weighted mean squared error, with a small penalty on the biases and the matrix
+    in a nuclear-norm ball, by Frank-Wolfe with heavy-ball momentum [1]_ and descent on the factors. The
+    fitted `gap_` is a proven bound on the distance between its objective and the smallest one.
 
     Parameters
     ----------
@@ -31,22 +44,33 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         the observed values without mean and biases: 1 allows one singular value that could explain them
         all, and a grid such as ``[0.5, 1, 2, 3, 5, 10]`` fits data of any scale. Larger radii fit the
         observed entries more closely and need more iterations; choose it by cross-validation.
-    constraint : {"nuclear"} or Constraint, default="nuclear"
-        The set of the low-rank part. An object is used as it is, with its own radius.
+    constraint : {"weighted_nuclear", "nuclear"} or Constraint, default="weighted_nuclear"
+        The set of the low-rank part. For "weighted_nuclear" the rows and columns are multiplied, before the
+        norm is taken, by their number of entries to the power of `weight_exponent`, divided by the root of
+        the mean square of that [2]_. An object is used as it is, with its own radius.
+    weight_exponent : float, default=0.25
+        For "weighted_nuclear": 0 gives the plain norm, 0.5 that of a matrix sampled row by row and column
+        by column.
     biases : {"both", "rows", "columns", "mean", "none"}, default="both"
-        What is removed before the low-rank fit: the mean, then the rows' means, then the columns' means.
+        What the model has beside the matrix of low rank. All but "none" have the mean.
+    bias_penalty : float or None, default=5.0
+        Biases are fitted together with the low-rank part, and shrunk as if each row and column had so many
+        more entries that say zero. None takes the means away beforehand: the mean, then the rows' means,
+        then the columns', which is how the paper prepares data.
     normalize : bool, default=True
         Whether `radius` is in units of the norm of the observed values.
-    momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="weighted"
+    momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="adaptive"
         Weight of the newest gradient in the average that gives the direction.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
         See `HFWLogisticRegression`.
+    corrective : bool, default=True
+        Whether to improve the factors between the steps. Without it each step adds one to the rank.
     restart : bool, default=False
         Whether to forget past gradients when the newest alone proves a smaller gap.
     tol : float, default=2e-2
         Stop when `gap_` is at most `tol` times the objective without a low-rank part.
     max_iter : int, default=1000
-        Largest number of steps; each adds at most one to the rank.
+        Largest number of steps.
     lipschitz : float, optional
         Lipschitz constant of the gradient, for ``step_size="smooth"`` and ``restart=True``.
     clip : tuple of two floats, optional
@@ -67,14 +91,15 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         The low-rank part is ``row_factors_ @ column_factors_.T``; the columns of each are orthogonal, with
         squared norms `singular_values_`.
     singular_values_ : ndarray of shape (rank_,)
+        Of the low-rank part itself, whatever the weights in the constraint.
     rank_ : int
     mean_ : float
     row_biases_, column_biases_ : ndarray
         Zero where `biases` leaves them out.
     objective_, lower_bound_, gap_ : float
-        Half the weighted mean squared error on the observed entries, a proven lower bound of the smallest
-        one in the ball, and their difference. The bound accounts for the inexact singular vectors; it is
-        wrong with a probability below 1e-12 for each iteration.
+        Half the weighted mean squared error on the observed entries, with the biases' penalty; a proven lower
+        bound of the smallest one in the ball, and their difference. The bound accounts for the inexact
+        singular vectors; it is wrong with a probability below 1e-12 for each iteration.
     multiplier_ : float
         The Lagrange multiplier of the constraint: how fast the smallest objective falls as `radius` grows.
     converged_ : bool
@@ -89,6 +114,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     ----------
     .. [1] B. Li, A. Sadeghi and G. B. Giannakis, "Heavy ball momentum for conditional gradient",
        NeurIPS 2021.
+    .. [2] N. Srebro and R. Salakhutdinov, "Collaborative filtering in a non-uniform world: learning with the
+       weighted trace norm", NeurIPS 2010.
 
     Examples
     --------
@@ -111,11 +138,14 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self,
         radius=2.0,
         *,
-        constraint="nuclear",
+        constraint="weighted_nuclear",
+        weight_exponent=0.25,
         biases="both",
+        bias_penalty=5.0,
         normalize=True,
-        momentum="weighted",
+        momentum="adaptive",
         step_size="line_search",
+        corrective=True,
         restart=False,
         tol=2e-2,
         max_iter=1000,
@@ -127,10 +157,13 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     ):
         self.radius = radius
         self.constraint = constraint
+        self.weight_exponent = weight_exponent
         self.biases = biases
+        self.bias_penalty = bias_penalty
         self.normalize = normalize
         self.momentum = momentum
         self.step_size = step_size
+        self.corrective = corrective
         self.restart = restart
         self.tol = tol
         self.max_iter = max_iter
@@ -156,38 +189,35 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         -------
         self
         """
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        constraint = make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS, seed=seed)
-        if not constraint.low_rank:
-            raise ValueError(
-                f"constraint must be a set of matrices with rank-one atoms, such as NuclearBall; "
-                f"got constraint={constraint!r}."
-            )
-        self._check_solver_params()
         self._check_params()
         X, y = validate_data(self, keep_ids(X), y, dtype=None, ensure_min_features=2, y_numeric=True)
         y = y.astype(np.float64, copy=False)
         weights = check_sample_weight(sample_weight, len(y))
-        weights = weights / weights.sum()
+        # How many entries say the same with weights of one; the penalty of the biases counts in entries.
+        total = len(y) if sample_weight is None else float(np.mean(np.asarray(sample_weight)) * len(y))
         if not weights.all():
             X, y, weights = X[weights > 0.0], y[weights > 0.0], weights[weights > 0.0]
 
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
         rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
+        order = np.lexsort((columns, rows))  # products with the entries read memory in order
+        rows, columns, y, weights = rows[order], columns[order], y[order], weights[order]
         entries = ObservedEntries(rows, columns, (len(row_encoder.ids), len(column_encoder.ids)))
+        constraint = self._constraint(entries, weights)
+        weights = weights / weights.sum()
         # Values are divided by `scale` so that nothing overflows, then by `unit`, which the radius counts in.
         scale = float(np.abs(y).max()) or 1.0
-        mean, row_biases, column_biases = self._fit_biases(entries, y / scale, weights)
-        centred = y / scale - mean - row_biases[rows] - column_biases[columns]
-        centred[np.abs(centred) <= _ROUNDING] = 0.0  # explained entirely: what is left is no signal
-        unit = (_observed_norm(entries, centred, weights) if self.normalize else 1.0 / scale) or 1.0
-        start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
+        loss, mean, biases = self._make_loss(entries, y / scale, weights, total)
+        unit = _observed_norm(entries, loss.evaluate(np.zeros(len(y))).residual, weights)
+        unit = (unit if self.normalize else 1.0 / scale) or 1.0
         square = (scale * unit) * (scale * unit)
         if not np.isfinite(square):
             raise ValueError(
                 f"y is too large for its squares: it reaches {scale:g} in size. Divide it first."
             )
-        result = self._solve(SquaredLoss(centred / unit, weights), entries, constraint, start, unit=square)
+        start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
+        loss = replace(loss, targets=loss.targets / unit)
+        result = self._solve(loss, entries, constraint, start, unit=square, corrective=self.corrective)
 
         left, values, right = result.x.svd()
         self._row_encoder, self._column_encoder = row_encoder, column_encoder
@@ -197,32 +227,70 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self.row_factors_ = left * np.sqrt(self.singular_values_)
         self.column_factors_ = right * np.sqrt(self.singular_values_)
         self.rank_ = len(values)
+        self._observed = sparse.csr_matrix(
+            (np.ones(len(y), dtype=bool), (rows, columns)), shape=entries.shape
+        )
         self.mean_ = scale * mean
-        self.row_biases_, self.column_biases_ = scale * row_biases, scale * column_biases
+        biases = scale * biases + scale * unit * result.intercept
+        self.row_biases_, self.column_biases_ = np.split(biases, entries.shape[:1])
         return self
 
     def _check_params(self) -> None:
+        self._check_solver_params()
+        constraint = make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS)
+        if not constraint.low_rank:
+            raise ValueError(
+                f"constraint must be a set of matrices with rank-one atoms, such as NuclearBall; "
+                f"got constraint={constraint!r}."
+            )
+        check_number("weight_exponent", self.weight_exponent, at_least=0.0)
         if self.biases not in _BIASES:
             raise ValueError(
                 f"biases must be one of {', '.join(map(repr, _BIASES))}; got biases={self.biases!r}."
             )
+        if self.bias_penalty is not None:
+            check_number("bias_penalty", self.bias_penalty, above=0.0)
         check_flag("normalize", self.normalize)
+        check_flag("corrective", self.corrective)
         if self.clip is not None and not (np.shape(self.clip) == (2,) and self.clip[0] <= self.clip[1]):
             raise ValueError(
                 f"clip must be None or a pair of numbers in ascending order; got clip={self.clip!r}."
             )
 
-    def _fit_biases(self, entries, y, weights):
-        """Return the mean, then the rows' means of what is left, then the columns'."""
+    def _constraint(self, entries, weights):
+        """Return the set, with weights from how much is known of each row and column."""
+        counts = np.bincount(entries.row_indices, weights), np.bincount(entries.column_indices, weights)
+        powers = [(count / count.mean()) ** self.weight_exponent for count in counts]
+        return make_constraint(
+            self.constraint,
+            self.radius,
+            COMPLETION_CONSTRAINTS,
+            matrix_weights=[power / np.sqrt(np.mean(power**2)) for power in powers],
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+
+    def _make_loss(self, entries, y, weights, total):
+        """Return the loss of the low-rank part, the mean, and biases that the loss does not know of."""
         mean = float(weights @ y) if self.biases != "none" else 0.0
-        row_biases, column_biases = np.zeros(entries.shape[0]), np.zeros(entries.shape[1])
+        penalties = [
+            self.bias_penalty / total if self.biases in names and self.bias_penalty is not None else np.inf
+            for names in (("rows", "both"), ("columns", "both"))
+        ]
+        biases = np.zeros(sum(entries.shape))
         left = y - mean
-        if self.biases in ("rows", "both"):
-            row_biases = _group_means(entries.row_indices, left, weights)
-            left = left - row_biases[entries.row_indices]
-        if self.biases in ("columns", "both"):
-            column_biases = _group_means(entries.column_indices, left, weights)
-        return mean, row_biases, column_biases
+        if self.bias_penalty is None:
+            row_biases, column_biases = np.split(biases, entries.shape[:1])
+            if self.biases in ("rows", "both"):
+                row_biases[:] = _group_means(entries.row_indices, left, weights)
+                left = left - row_biases[entries.row_indices]
+            if self.biases in ("columns", "both"):
+                column_biases[:] = _group_means(entries.column_indices, left, weights)
+                left = left - column_biases[entries.column_indices]
+        left[np.abs(left) <= _ROUNDING] = 0.0  # explained entirely: what is left is no signal
+        if np.isinf(penalties).all():
+            return SquaredLoss(left, weights), mean, biases
+        indices = entries.row_indices, entries.column_indices
+        return BiasedSquaredLoss(left, weights, *indices, entries.shape, *penalties), mean, biases
 
     def _start(self, constraint, row_ids, column_ids, unit):
         """Return the last fit's low-rank part, on the ids known to both, as a point of the set."""
@@ -234,9 +302,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         left = np.where(row_of[:, np.newaxis] >= 0, self.row_factors_[row_of], 0.0)
         right = np.where(column_of[:, np.newaxis] >= 0, self.column_factors_[column_of], 0.0)
         weights = np.full(self.rank_, 1.0 / unit)
-        return constraint.scale_into(
-            FactoredMatrix((len(left), len(right)), tuple(left.T), tuple(right.T), weights)
-        )
+        return constraint.scale_into(FactoredMatrix(left, right, weights))
 
     def predict(self, X):
         """Return the values of entries; of rows and columns not seen in `fit` only the biases are known.
@@ -258,9 +324,52 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             self.mean_ + np.append(self.row_biases_, 0.0)[rows] + np.append(self.column_biases_, 0.0)[columns]
         )
         seen = (rows >= 0) & (columns >= 0)
-        for left, right in zip(self.row_factors_.T, self.column_factors_.T, strict=True):
-            result[seen] += left[rows[seen]] * right[columns[seen]]
-        return result if self.clip is None else np.clip(result, *self.clip)
+        result[seen] += products_at(self.row_factors_, self.column_factors_, rows[seen], columns[seen])
+        return self._clipped(result)
+
+    def recommend(self, row_ids, n=10):
+        """Return the columns with the largest predictions among those not observed in a row.
+
+        Parameters
+        ----------
+        row_ids : array of shape (n_rows,)
+            Ids of rows seen in `fit`.
+        n : int, default=10
+            How many columns for each row.
+
+        Returns
+        -------
+        column_ids : ndarray of shape (n_rows, n), with one axis more if several columns name a column
+            The best first.
+        predictions : ndarray of shape (n_rows, n)
+        """
+        check_is_fitted(self)
+        check_integer("n", n, at_least=1)
+        row_ids = np.asarray(row_ids).reshape(-1)
+        rows = self._row_encoder.transform(row_ids[:, np.newaxis])
+        if rows.min(initial=0) < 0:
+            raise ValueError(f"Row {row_ids[np.argmin(rows)]} was not seen in fit.")
+        n_unseen = len(self.column_ids_) - np.diff(self._observed.indptr)[rows]
+        if n_unseen.min(initial=n) < n:
+            fewest = np.argmin(n_unseen)
+            raise ValueError(
+                f"Row {row_ids[fewest]} has {n_unseen[fewest]} columns without an entry; got n={n}."
+            )
+        best, predictions = np.empty((len(rows), n), dtype=np.intp), np.empty((len(rows), n))
+        size = max(1, _BLOCK // len(self.column_ids_))
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            scores = self.row_factors_[rows[part]] @ self.column_factors_.T
+            scores += self.mean_ + self.row_biases_[rows[part]][:, np.newaxis] + self.column_biases_
+            scores[self._observed[rows[part]].nonzero()] = -np.inf
+            top = np.argpartition(-scores, n - 1, axis=1)[:, :n]
+            order = np.argsort(-np.take_along_axis(scores, top, axis=1), axis=1, kind="stable")
+            best[part] = np.take_along_axis(top, order, axis=1)
+            predictions[part] = np.take_along_axis(scores, best[part], axis=1)
+        return self.column_ids_[best], self._clipped(predictions)
+
+    def _clipped(self, predictions):
+        return predictions if self.clip is None else np.clip(predictions, *self.clip)
 
     def __sklearn_tags__(self):
         """Declare that ids may be strings."""
@@ -273,6 +382,6 @@ def _group_means(groups, values, weights):
     return np.bincount(groups, weights * values) / np.bincount(groups, weights)
 
 
-def _observed_norm(entries, values, weights):
+def _observed_norm(entries, weighted_values, weights):
     """Frobenius norm of the observed matrix; an entry observed repeatedly has its weighted mean value."""
-    return float(np.linalg.norm(entries.totals(weights * values) / entries.totals(weights)))
+    return float(np.linalg.norm(entries.totals(weighted_values) / entries.totals(weights)))

@@ -26,11 +26,12 @@ from .engine import (
     StepRule,
     Uniform,
     Weighted,
+    WeightedNuclearBall,
 )
 
 _BALLS = {"l1": L1Ball, "l2": L2Ball, "linf": LInfBall, "simplex": Simplex}
 LOGISTIC_CONSTRAINTS = (*_BALLS, "n_support", "nuclear")
-COMPLETION_CONSTRAINTS = ("nuclear",)
+COMPLETION_CONSTRAINTS = ("weighted_nuclear", "nuclear")
 _MOMENTA = {"adaptive": Adaptive(), "weighted": Weighted(), "uniform": Uniform(), "none": NoMomentum()}
 _STEPS: dict[str, Callable[[Callable[[], float]], StepRule]] = {
     "parameter_free": lambda lipschitz: ParameterFree(),
@@ -40,7 +41,9 @@ _STEPS: dict[str, Callable[[Callable[[], float]], StepRule]] = {
 }
 
 
-def make_constraint(constraint, radius, names, *, support_size=None, seed=0) -> Constraint:
+def make_constraint(
+    constraint, radius, names, *, support_size=None, matrix_weights=(None, None), seed=0
+) -> Constraint:
     """Return the constraint that a name and a radius stand for; an object stands for itself."""
     if isinstance(constraint, Constraint):
         return constraint
@@ -55,6 +58,8 @@ def make_constraint(constraint, radius, names, *, support_size=None, seed=0) -> 
         return NSupportBall(float(radius), int(support_size))
     if constraint == "nuclear":
         return NuclearBall(float(radius), seed)
+    if constraint == "weighted_nuclear":
+        return WeightedNuclearBall(float(radius), *matrix_weights, seed)
     return _BALLS[constraint](float(radius))
 
 

@@ -19,6 +19,7 @@ from skfw.engine import (
     NuclearBall,
     Simplex,
     SparseVector,
+    WeightedNuclearBall,
 )
 
 RNG = np.random.default_rng(0)
@@ -171,13 +172,49 @@ def test_nuclear_oracle_encloses_the_minimum(shape, kind, accuracy):
         assert [np.linalg.norm(atom.left), np.linalg.norm(atom.right)] == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.parametrize("shape", [(4, 3), (3, 4), (130, 110)])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_weighted_nuclear_ball(shape, kind):
+    rng = np.random.default_rng(4)
+    rows, columns = rng.uniform(0.3, 3.0, shape[0]), rng.uniform(0.3, 3.0, shape[1])
+    ball = WeightedNuclearBall(2.0, rows, columns)
+    ball.check(shape)
+    dense = rng.normal(size=shape) * (rng.uniform(size=shape) < 0.5)
+    direction = sparse.csr_matrix(dense) if kind == "sparse" else dense
+    minimum = ball.lmo(direction, Hint(accuracy=1e-9))
+    exact = -2.0 * np.linalg.norm(dense / np.outer(rows, columns), 2)
+    assert minimum.value - minimum.slack <= exact + 1e-12
+    assert minimum.value == pytest.approx(exact, abs=1e-8)
+    assert minimum.atom.inner(direction) == pytest.approx(minimum.value)
+    again = ball.lmo(direction, Hint(1, minimum.atom, 1e-9))
+    assert again.value == pytest.approx(exact, abs=1e-8)
+    point = as_array(minimum.atom, shape)
+    assert ball.norm(point) == pytest.approx(2.0)
+    assert np.linalg.norm(point) <= ball.diameter(shape) / 2
+    x = rng.normal(size=shape)
+    assert ball.norm(x) == pytest.approx(np.linalg.svd(x * np.outer(rows, columns), compute_uv=False).sum())
+    left, right = rng.normal(size=(shape[0], 2)), rng.normal(size=(shape[1], 2))
+    factored = FactoredMatrix(left, right, np.array([1.0, -2.0]))
+    assert ball.norm(factored) == pytest.approx(ball.norm((left * [1.0, -2.0]) @ right.T))
+
+
+@pytest.mark.parametrize(
+    "weights", [np.ones(3), np.array([1.0, 0.0]), np.array([1.0, np.inf]), np.ones((2, 1))]
+)
+def test_bad_matrix_weights(weights):
+    with pytest.raises(ValueError, match="row_weights must be 2 positive, finite numbers"):
+        WeightedNuclearBall(1.0, weights, np.ones(3)).check((2, 3))
+    with pytest.raises(ValueError, match="column_weights must be 2 positive, finite numbers"):
+        WeightedNuclearBall(1.0, np.ones(3), weights).check((3, 2))
+
+
 def test_scale_into():
     x = np.array([3.0, -4.0])
     np.testing.assert_allclose(L2Ball(1.0).scale_into(x), [0.6, -0.8])
     assert L2Ball(10.0).scale_into(x) is x
     assert Simplex(1.0).scale_into(x) is None
     np.testing.assert_allclose(Simplex(1.0).scale_into(np.array([1.0, 3.0])), [0.25, 0.75])
-    factored = FactoredMatrix((2, 2), (np.eye(2)[0],), (np.eye(2)[1],), np.array([4.0]))
+    factored = FactoredMatrix(np.eye(2)[:, :1], np.eye(2)[:, 1:], np.array([4.0]))
     assert NuclearBall(1.0).norm(NuclearBall(1.0).scale_into(factored)) == pytest.approx(1.0)
 
 

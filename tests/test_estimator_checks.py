@@ -7,7 +7,7 @@ import sys
 import pytest
 from sklearn.utils import estimator_checks
 
-from skfw import HFWLogisticRegression, HFWLogisticRegressionCV, HFWMatrixCompletion
+from skfw import HFWImputer, HFWLogisticRegression, HFWLogisticRegressionCV, HFWMatrixCompletion
 
 ESTIMATORS = [
     HFWLogisticRegression(),
@@ -23,7 +23,17 @@ ESTIMATORS = [
     HFWLogisticRegression("n_support"),
     HFWLogisticRegressionCV(radii=3, cv=3),
     HFWMatrixCompletion(),
-    HFWMatrixCompletion(biases="rows", momentum="none", step_size="smooth", clip=(-10, 10), max_iter=100),
+    HFWMatrixCompletion(
+        constraint="nuclear",
+        biases="rows",
+        bias_penalty=None,
+        momentum="none",
+        step_size="smooth",
+        corrective=False,
+        clip=(-10, 10),
+        max_iter=100,
+    ),
+    HFWImputer(),
 ]
 ARRAY_API = "SCIPY_ARRAY_API"
 

@@ -82,7 +82,7 @@ def test_observed_entries():
     rows, columns = rng.integers(0, 6, 30), rng.integers(0, 4, 30)  # with repetitions
     entries = ObservedEntries(rows, columns, (6, 4))
     left, right = rng.normal(size=(6, 2)), rng.normal(size=(4, 2))
-    x = FactoredMatrix((6, 4), tuple(left.T), tuple(right.T), np.array([2.0, -1.0]))
+    x = FactoredMatrix(left, right, np.array([2.0, -1.0]))
     dense = (left * [2.0, -1.0]) @ right.T
     np.testing.assert_allclose(entries.apply(x), dense[rows, columns], atol=1e-14)
     r = rng.normal(size=30)
@@ -98,6 +98,24 @@ def test_observed_entries():
     assert entries.squared_norm(weights) == pytest.approx(totals.max())
     with pytest.raises(TypeError, match="rank-one"):
         entries.apply_sparse(np.array([0]), np.array([1.0]))
+
+
+@pytest.mark.parametrize("share", [0.001, 0.2])
+@pytest.mark.parametrize("shape", [(500, 400), (3, 1000), (5000, 600)])
+@pytest.mark.parametrize("rank", [0, 1, 30])
+def test_entries_of_a_product(shape, share, rank):
+    """Few or many of all entries, which are computed in different ways, in one block or several."""
+    rng = np.random.default_rng(0)
+    rows, columns = np.nonzero(rng.uniform(size=shape) < share)
+    left, right = rng.normal(size=(shape[0], rank)), rng.normal(size=(shape[1], rank))
+    expected = (left @ right.T)[rows, columns]
+    for order in (slice(None), slice(None, None, -1)):
+        entries = ObservedEntries(rows[order], columns[order], shape)
+        np.testing.assert_allclose(entries.products(left, right), expected[order], atol=1e-12)
+        residual = rng.normal(size=len(rows))
+        dense = np.zeros(shape)
+        dense[rows[order], columns[order]] = residual
+        np.testing.assert_array_equal(entries.adjoint(residual).toarray(), dense)
 
 
 @pytest.mark.parametrize("shape", [(5000, 7), (300, 400)])

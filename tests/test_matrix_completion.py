@@ -34,23 +34,53 @@ def test_completes_a_matrix():
     assert model.converged_
 
 
-def test_agrees_with_a_dense_proximal_solver():
+@pytest.mark.parametrize("exponent", [None, 0.5])
+@pytest.mark.parametrize("corrective", [False, True])
+def test_agrees_with_a_dense_proximal_solver(exponent, corrective):
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(VALUES))
     weights /= weights.sum()
-    radius = 0.7
+    radius, (rows, columns), norm = 0.7, ENTRIES.T, 1.0
     model = HFWMatrixCompletion(radius, biases="none", tol=1e-3, max_iter=5000, random_state=0)
-    model.fit(ENTRIES, VALUES, weights)
-    rows, columns = ENTRIES.T
-    optimum = dense_completion(TRUTH.shape, rows, columns, VALUES, weights, radius * np.linalg.norm(VALUES))
+    if exponent is None:
+        model.set_params(constraint="nuclear")
+    else:
+        model.set_params(weight_exponent=exponent)
+        # Entries of the matrix in the ball are those of the model times this.
+        row_powers, column_powers = (np.bincount(ids, weights) ** exponent for ids in (rows, columns))
+        norm = row_powers[rows] / np.sqrt(np.mean(row_powers**2))
+        norm = norm * column_powers[columns] / np.sqrt(np.mean(column_powers**2))
+    model.set_params(corrective=corrective).fit(ENTRIES, VALUES, weights)
+    optimum = dense_completion(
+        TRUTH.shape, rows, columns, VALUES * norm, weights / norm**2, radius * np.linalg.norm(VALUES)
+    )
     null = 0.5 * weights @ VALUES**2
     assert model.converged_
     assert model.lower_bound_ <= optimum + 1e-9 * null
     assert optimum - 1e-9 * null <= model.objective_ <= optimum + 1.1e-3 * null
 
 
+def test_biases_are_fitted_together_with_the_matrix():
+    """Each of three alternations from the fit lowers nothing: biases for the matrix, and back."""
+    model = HFWMatrixCompletion(1.0, tol=1e-6, bias_penalty=3.0, random_state=0).fit(ENTRIES, VALUES)
+    rows, columns = ENTRIES.T
+    matrix = (model.row_factors_ @ model.column_factors_.T)[rows, columns]
+    left = VALUES - model.mean_ - matrix
+    expected = np.bincount(rows, left - model.column_biases_[columns]) / (np.bincount(rows) + 3.0)
+    np.testing.assert_allclose(model.row_biases_, expected, atol=1e-5)
+    expected = np.bincount(columns, left - model.row_biases_[rows]) / (np.bincount(columns) + 3.0)
+    np.testing.assert_allclose(model.column_biases_, expected, atol=1e-5)
+    plain = HFWMatrixCompletion(1.0, corrective=False, bias_penalty=3.0, random_state=0).fit(ENTRIES, VALUES)
+    assert plain.lower_bound_ <= model.objective_ <= plain.objective_
+    assert model.lower_bound_ <= plain.objective_
+
+
 @pytest.mark.parametrize("biases", ["none", "mean", "rows", "columns", "both"])
-def test_attributes_make_up_the_prediction(biases):
-    model = HFWMatrixCompletion(1.0, biases=biases, random_state=0).fit(ENTRIES, VALUES)
+@pytest.mark.parametrize("penalty", [None, 2.0])
+def test_attributes_make_up_the_prediction(biases, penalty):
+    model = HFWMatrixCompletion(
+        1.0, constraint="nuclear", biases=biases, bias_penalty=penalty, random_state=0
+    )
+    model.fit(ENTRIES, VALUES)
     matrix = (
         model.mean_
         + model.row_biases_[:, np.newaxis]
@@ -66,12 +96,15 @@ def test_attributes_make_up_the_prediction(biases):
     assert (model.mean_ != 0) == (biases != "none")
     assert model.row_biases_.any() == (biases in ("rows", "both"))
     assert model.column_biases_.any() == (biases in ("columns", "both"))
-    assert model.objective_ == pytest.approx(0.5 * rmse(model.predict(ENTRIES), VALUES) ** 2)
-    # The radius is in units of the norm of what the biases leave.
-    left = VALUES - (model.mean_ + model.row_biases_[ENTRIES[:, 0]] + model.column_biases_[ENTRIES[:, 1]])
-    assert model.singular_values_.sum() == pytest.approx(np.linalg.norm(left), rel=0.05)
-    assert model.singular_values_.sum() <= np.linalg.norm(left) * (1 + 1e-9)
-    if biases == "both":
+    ridge = 0.0 if penalty is None else penalty / len(VALUES)
+    ridge *= model.row_biases_ @ model.row_biases_ + model.column_biases_ @ model.column_biases_
+    assert model.objective_ == pytest.approx(0.5 * rmse(model.predict(ENTRIES), VALUES) ** 2 + 0.5 * ridge)
+    if penalty is None:
+        # The radius is in units of the norm of what the biases leave.
+        left = VALUES - (model.mean_ + model.row_biases_[ENTRIES[:, 0]] + model.column_biases_[ENTRIES[:, 1]])
+        assert model.singular_values_.sum() == pytest.approx(np.linalg.norm(left), rel=0.05)
+        assert model.singular_values_.sum() <= np.linalg.norm(left) * (1 + 1e-9)
+    if penalty is None and biases == "both":
         assert np.abs(np.bincount(ENTRIES[:, 1], left)).max() < 1e-12
 
 
@@ -144,7 +177,8 @@ def test_what_the_biases_explain_entirely_is_not_fitted():
     rows, columns = ENTRIES.T
     additive = np.sin(rows) + np.cos(columns)
     complete = np.argwhere(np.ones((40, 25)))
-    model = HFWMatrixCompletion(random_state=0).fit(complete, np.sin(complete[:, 0]) + np.cos(complete[:, 1]))
+    model = HFWMatrixCompletion(bias_penalty=None, random_state=0)
+    model.fit(complete, np.sin(complete[:, 0]) + np.cos(complete[:, 1]))
     assert model.rank_ == 0
     np.testing.assert_allclose(model.predict(ENTRIES), additive, atol=1e-12)
 
@@ -161,9 +195,12 @@ def test_weight_is_repetition_and_zero_is_absence():
     np.testing.assert_allclose(weighted.predict(EVERYWHERE), repeated.predict(EVERYWHERE), atol=1e-4)
     np.testing.assert_allclose(weighted.predict(EVERYWHERE), absent.predict(EVERYWHERE), rtol=1e-12)
     assert weighted.objective_ == pytest.approx(repeated.objective_)
-    # The scale of the weights means nothing.
-    scaled = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES, 7.0 * counts)
-    np.testing.assert_allclose(weighted.predict(EVERYWHERE), scaled.predict(EVERYWHERE), rtol=1e-9)
+    # Without a penalty, which counts in entries, the scale of the weights means nothing.
+    once, scaled = (
+        HFWMatrixCompletion(bias_penalty=None, random_state=0).fit(ENTRIES, VALUES, scale * counts)
+        for scale in (1.0, 7.0)
+    )
+    np.testing.assert_allclose(once.predict(EVERYWHERE), scaled.predict(EVERYWHERE), rtol=1e-9)
 
 
 def test_conflicting_values_of_one_entry_are_averaged():
@@ -228,7 +265,7 @@ def test_warm_start_with_other_ids():
 
 def test_not_converged_says_so():
     with pytest.warns(ConvergenceWarning, match="certified gap"):
-        model = HFWMatrixCompletion(max_iter=2, random_state=0).fit(ENTRIES, VALUES)
+        model = HFWMatrixCompletion(corrective=False, max_iter=2, random_state=0).fit(ENTRIES, VALUES)
     assert model.rank_ <= 2
 
 
@@ -259,3 +296,49 @@ def test_a_huge_radius_interpolates():
     model = HFWMatrixCompletion(1e12, max_iter=100, random_state=0).fit(ENTRIES, VALUES)
     assert np.isfinite(model.predict(EVERYWHERE)).all()
     assert model.gap_ >= 0
+
+
+def test_recommend():
+    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
+    ids, predictions = model.recommend([7, 3], n=4)
+    for row, columns, found in zip([7, 3], ids, predictions, strict=True):
+        unseen = np.setdiff1d(np.arange(25), ENTRIES[ENTRIES[:, 0] == row, 1])
+        expected = model.predict(np.column_stack([np.full(len(unseen), row), unseen]))
+        best = np.argsort(-expected)[:4]
+        np.testing.assert_array_equal(columns, unseen[best])
+        np.testing.assert_allclose(found, expected[best])
+    clipped = HFWMatrixCompletion(clip=(0.0, 2.0), random_state=0).fit(ENTRIES, VALUES)
+    np.testing.assert_array_equal(clipped.recommend([7], 4)[0], ids[:1])  # clipping does not change the order
+    assert clipped.recommend([7], 4)[1].max() == 2.0
+
+
+def test_recommend_names_what_is_wrong():
+    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
+    with pytest.raises(ValueError, match="Row 99 was not seen in fit"):
+        model.recommend([1, 99])
+    with pytest.raises(ValueError, match="n must be an integer"):
+        model.recommend([1], n=0)
+    with pytest.raises(ValueError, match="columns without an entry; got n=25"):
+        model.recommend([1], n=25)
+
+
+def test_recommend_with_columns_that_several_ids_name():
+    several = np.column_stack([ENTRIES[:, 0], ENTRIES[:, 1] // 5, ENTRIES[:, 1] % 5])
+    model = HFWMatrixCompletion(random_state=0).fit(several, VALUES)
+    ids, predictions = model.recommend([7], n=3)
+    assert ids.shape == (1, 3, 2)
+    np.testing.assert_allclose(model.predict(np.column_stack([np.full(3, 7), ids[0]])), predictions[0])
+
+
+def test_many_ids_name_a_column_together():
+    """More combinations than there are integers."""
+    ids = np.column_stack([np.zeros(3000), *(np.arange(3000) for _ in range(6))])
+    values = np.sin(np.arange(3000.0))
+    model = HFWMatrixCompletion(random_state=0).fit(ids, values)
+    assert model.column_ids_.shape == (3000, 6)
+    assert np.abs(model.predict(ids) - model.mean_).min() > 0.0
+    ids[:, 1:] = ids[::-1, 1:]  # another order, the same columns
+    ids[0, 3] = 0  # each id is known, their combination is not
+    predictions = model.predict(ids)
+    np.testing.assert_allclose(predictions[1:], model.predict(ids[1:][::-1])[::-1])
+    assert predictions[0] == pytest.approx(model.mean_ + model.row_biases_[0])

@@ -51,7 +51,7 @@ LOGISTIC_ERRORS = [
 ]
 COMPLETION_ERRORS = [
     *SOLVER_ERRORS,
-    ({"constraint": "l1"}, "constraint must be one of 'nuclear' .* got constraint='l1'"),
+    ({"constraint": "l1"}, "constraint must be one of 'weighted_nuclear', 'nuclear' .* got constraint='l1'"),
     ({"biases": "some"}, "biases must be one of .* got biases='some'"),
     ({"normalize": "yes"}, "normalize must be True or False; got normalize='yes'"),
     ({"clip": 3}, "clip must be None or a pair of numbers in ascending order; got clip=3"),

@@ -74,39 +74,42 @@ def log_loss(model, X, y, weights, coef):
     ),
     radius=st.sampled_from([0.1, 1.0, 10.0]),
     biases=st.sampled_from(["none", "mean", "rows", "columns", "both"]),
-    momentum=st.sampled_from(["weighted", "none"]),
+    bias_penalty=st.sampled_from([None, 0.1, 10.0]),
+    momentum=st.sampled_from(["adaptive", "weighted", "none"]),
+    corrective=st.booleans(),
 )
-def test_completion_of_any_entries(entries, radius, biases, momentum):
+def test_completion_of_any_entries(entries, radius, bias_penalty, **params):
     X = np.array([entry[:2] for entry in entries])
     y, weights = np.array([entry[2:] for entry in entries]).T
     weights[0] = 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = HFWMatrixCompletion(
-            radius, biases=biases, momentum=momentum, max_iter=50, random_state=0
+            radius,
+            constraint="nuclear",
+            bias_penalty=bias_penalty,
+            max_iter=50,
+            random_state=0,
+            **params,
         ).fit(X, y, weights)
     error = model.predict(X) - y
-    assert np.isclose(model.objective_, 0.5 * np.average(error**2, weights=weights), rtol=1e-6, atol=1e-9)
+    ridge = 0.0 if bias_penalty is None else 0.5 * bias_penalty / weights.sum()
+    ridge *= model.row_biases_ @ model.row_biases_ + model.column_biases_ @ model.column_biases_
+    objective = 0.5 * np.average(error**2, weights=weights) + ridge
+    assert np.isclose(model.objective_, objective, rtol=1e-6, atol=1e-9)
     assert model.gap_ >= 0.0
     assert np.isfinite(model.predict([[0, 0], [99, 0], [0, 99], [99, 99]])).all()
-    # Another feasible model: some rank-one matrix on the boundary of the ball.
+    # Other feasible models: rank-one matrices with the norm that the model's matrix has.
     rng = np.random.default_rng(0)
     row_of, column_of = (
         np.searchsorted(ids, X[:, i]) for i, ids in enumerate([model.row_ids_, model.column_ids_])
     )
     seen = weights > 0
     base = model.mean_ + model.row_biases_[row_of[seen]] + model.column_biases_[column_of[seen]]
-    limit = radius * observed_norm(X[seen], y[seen] - base, weights[seen])
     for _ in range(10):
         left, right = rng.normal(size=len(model.row_ids_)), rng.normal(size=len(model.column_ids_))
-        matrix = limit * np.outer(left / np.linalg.norm(left), right / np.linalg.norm(right))
+        matrix = np.outer(left / np.linalg.norm(left), right / np.linalg.norm(right))
+        matrix *= model.singular_values_.sum()
         other = y[seen] - base - matrix[row_of[seen], column_of[seen]]
-        assert 0.5 * np.average(other**2, weights=weights[seen]) >= model.lower_bound_ * (1 - 1e-9) - 1e-9
-
-
-def observed_norm(X, values, weights):
-    cells = {}
-    for ids, value, weight in zip(map(tuple, X), values, weights, strict=True):
-        total, mass = cells.get(ids, (0.0, 0.0))
-        cells[ids] = (total + weight * value, mass + weight)
-    return np.sqrt(sum((total / mass) ** 2 for total, mass in cells.values()))
+        objective = 0.5 * np.average(other**2, weights=weights[seen]) + ridge
+        assert objective >= model.lower_bound_ * (1 - 1e-9) - 1e-9

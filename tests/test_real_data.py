@@ -91,7 +91,15 @@ def test_movielens(ratings):
     """Weighted momentum reaches a lower objective than none and uniform after 200 iterations."""
     models = {
         momentum: HFWMatrixCompletion(
-            3.0, momentum=momentum, step_size="parameter_free", tol=0.0, max_iter=200, random_state=0
+            3.0,
+            constraint="nuclear",
+            bias_penalty=None,
+            momentum=momentum,
+            step_size="parameter_free",
+            corrective=False,
+            tol=0.0,
+            max_iter=200,
+            random_state=0,
         ).fit(*ratings)
         for momentum in ("weighted", "none", "uniform")
     }
@@ -110,4 +118,4 @@ def test_movielens_defaults_beat_the_biases(ratings):
     model = HFWMatrixCompletion(clip=(1, 5), random_state=0).fit(entries[~held_out], values[~held_out])
     error = np.sqrt(np.mean((model.predict(entries[held_out]) - values[held_out]) ** 2))
     assert model.converged_
-    assert error < 0.925  # the biases alone are at about 0.945
+    assert error < 0.915  # the biases alone are at about 0.945

@@ -1,6 +1,7 @@
 """Frank-Wolfe with heavy-ball momentum and a certificate, without scikit-learn."""
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
+from ._biased_loss import BiasedSquaredLoss
 from ._certificate import AveragePlane
 from ._constraints import (
     GroupBall,
@@ -11,9 +12,11 @@ from ._constraints import (
     NSupportBall,
     NuclearBall,
     Simplex,
+    WeightedNuclearBall,
 )
 from ._correctors import ActiveAtoms, ActiveCoordinates, EuclideanBall
-from ._linear_maps import DesignMatrix, ObservedEntries
+from ._factor_descent import FactorDescent
+from ._linear_maps import DesignMatrix, ObservedEntries, products_at
 from ._losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from ._momentum import Adaptive, Constant, NoMomentum, Uniform, Weighted
 from ._protocols import (
@@ -43,11 +46,13 @@ __all__ = [
     "LogisticLoss",
     "MultinomialLoss",
     "SquaredLoss",
+    "BiasedSquaredLoss",
     "Evaluation",
     "Hessian",
     "LinearMap",
     "DesignMatrix",
     "ObservedEntries",
+    "products_at",
     "Constraint",
     "NormBall",
     "L1Ball",
@@ -57,6 +62,7 @@ __all__ = [
     "GroupBall",
     "Simplex",
     "NuclearBall",
+    "WeightedNuclearBall",
     "LinearMinimum",
     "Hint",
     "Atom",
@@ -82,6 +88,7 @@ __all__ = [
     "ActiveCoordinates",
     "ActiveAtoms",
     "EuclideanBall",
+    "FactorDescent",
     "sample_start",
     "Point",
     "AveragePlane",

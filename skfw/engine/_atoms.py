@@ -6,7 +6,7 @@ best one seen can be kept without a copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -133,78 +133,74 @@ class RankOne:
 @final
 @dataclass(frozen=True)
 class FactoredMatrix:
-    """A sum of rank-one matrices with unit vectors, ``sum_i weights[i] left_i right_i^T``.
+    """A sum of rank-one matrices, ``left diag(weights) right^T``.
 
     Once there are `capacity` terms they are compressed to as many as the rank, so a long run holds
     O((rows + columns) * rank) numbers, not one pair of vectors for each iteration.
 
     Parameters
     ----------
-    shape : tuple of two ints
-    left, right : tuple of ndarray
-    weights : ndarray
+    left : ndarray of shape (n_rows, n_terms)
+    right : ndarray of shape (n_columns, n_terms)
+    weights : ndarray of shape (n_terms,)
     capacity : int
     """
 
-    shape: tuple[int, int]
-    left: tuple[Array, ...] = ()
-    right: tuple[Array, ...] = ()
-    weights: Array = field(default_factory=lambda: np.zeros(0))
+    left: Array
+    right: Array
+    weights: Array
     capacity: int = 64
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, int]) -> FactoredMatrix:
+        """Return the zero matrix, which has no terms."""
+        return cls(np.zeros((shape[0], 0)), np.zeros((shape[1], 0)), np.zeros(0))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and columns."""
+        return len(self.left), len(self.right)
 
     def __len__(self) -> int:
         return len(self.weights)
 
     def __rmul__(self, scale: float) -> FactoredMatrix:
         if scale == 0.0:
-            return FactoredMatrix(self.shape)
+            return FactoredMatrix.zeros(self.shape)
         return replace(self, weights=scale * self.weights)
 
     def __add__(self, atom: RankOne) -> FactoredMatrix:
         if atom.scale == 0.0:
             return self
-        room = self if len(self) < self.capacity else self._compress()
+        room = self if len(self) < self.capacity else FactoredMatrix.from_svd(*self.svd())
         return replace(
             room,
-            left=(*room.left, atom.left),
-            right=(*room.right, atom.right),
+            left=np.column_stack([room.left, atom.left]),
+            right=np.column_stack([room.right, atom.right]),
             weights=np.append(room.weights, atom.scale),
         )
 
     def __matmul__(self, vector: Array) -> Array:
-        result = np.zeros(self.shape[0])
-        for left, weight, right in zip(self.left, self.weights, self.right, strict=True):
-            result += (weight * float(right @ vector)) * left
+        result: Array = self.left @ (self.weights * (self.right.T @ vector))
         return result
 
     @cached_property
     def squared_norm(self) -> float:
         """Squared Frobenius norm."""
-        if not len(self):
-            return 0.0
-        left, right = np.stack(self.left), np.stack(self.right)
-        return float(self.weights @ ((left @ left.T) * (right @ right.T)) @ self.weights)
+        grams = (self.left.T @ self.left) * (self.right.T @ self.right)
+        return float(self.weights @ grams @ self.weights)
 
     def svd(self) -> tuple[Array, Array, Array]:
         """Return ``(U, s, V)`` with ``U diag(s) V^T`` equal to this matrix and only nonzero ``s``."""
         if not len(self):
-            return np.zeros((self.shape[0], 0)), np.zeros(0), np.zeros((self.shape[1], 0))
-        left_basis, left_core = qr(np.column_stack(self.left), mode="economic")
-        right_basis, right_core = qr(np.column_stack(self.right), mode="economic")
+            return self.left, self.weights, self.right
+        left_basis, left_core = qr(self.left, mode="economic")
+        right_basis, right_core = qr(self.right, mode="economic")
         left, values, right = svd((left_core * self.weights) @ right_core.T, full_matrices=False)
         rank = int(np.sum(values > max(self.shape) * np.finfo(np.float64).eps * values[0]))
         return left_basis @ left[:, :rank], values[:rank], right_basis @ right[:rank].T
 
     @classmethod
     def from_svd(cls, left: Array, values: Array, right: Array) -> FactoredMatrix:
-        """Return ``left diag(values) right^T`` for factors with orthonormal columns."""
-        return cls(
-            (len(left), len(right)),
-            tuple(np.ascontiguousarray(left.T)),
-            tuple(np.ascontiguousarray(right.T)),
-            values,
-            capacity=max(64, 2 * len(values)),
-        )
-
-    def _compress(self) -> FactoredMatrix:
-        return FactoredMatrix.from_svd(*self.svd())
+        """Return ``left diag(values) right^T``, with room for as many terms again."""
+        return cls(left, right, values, capacity=max(64, 2 * len(values)))

@@ -17,8 +17,9 @@ from scipy.linalg.blas import dnrm2
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
 from ._correctors import ActiveCoordinates, EuclideanBall
+from ._factor_descent import FactorDescent, scaled
 from ._lanczos import largest_eigenvalue, start_noise
-from ._linear_maps import DesignMatrix
+from ._linear_maps import DesignMatrix, ObservedEntries
 from ._protocols import (
     Array,
     Constraint,
@@ -332,33 +333,20 @@ class Simplex(Constraint):
         return ActiveCoordinates(loss, linear_map, self.radius, signed=False)
 
 
-@final
-@dataclass
-class NuclearBall(NormBall):
-    """Matrices whose singular values sum to at most `radius`: low rank. An atom has rank one.
+class _NuclearNormBall(NormBall):
+    """What the nuclear-norm ball and its weighted version share.
 
     The oracle needs the largest singular value. For small matrices it is exact. Otherwise it is enclosed by
     Lanczos' method, started near the last solution, to the accuracy the solver asks for; the width of the
     enclosure is returned as slack. The enclosure is wrong with a probability of at most 1e-12.
-
-    Parameters
-    ----------
-    radius : float
-        Positive.
-    random_state : int
-        Seed of Lanczos' start vectors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skfw.engine import NuclearBall
-    >>> minimum = NuclearBall(2.0).lmo(np.diag([1.0, 3.0]))
-    >>> round(minimum.value, 9), minimum.slack < 1e-9
-    (-6.0, True)
     """
 
-    random_state: int = 0
+    random_state: int
     low_rank = True
+
+    @abstractmethod
+    def _weights(self, shape: Shape) -> tuple[Array, Array]:
+        """Return what rows and columns are multiplied by before the norm is taken."""
 
     def check(self, shape: Shape) -> None:
         """Raise a ValueError if the radius makes no sense or the model is not a matrix."""
@@ -373,19 +361,27 @@ class NuclearBall(NormBall):
     def lmo(self, direction: Direction, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball: the top singular vectors, with a minus sign."""
         hint = hint or Hint()
+        row_weights, column_weights = self._weights(direction.shape)
         scale = float(abs(direction).max())
         if scale == 0.0:
             rows, columns = np.eye(1, direction.shape[0])[0], np.eye(1, direction.shape[1])[0]
             return LinearMinimum(RankOne(rows, columns, 0.0), 0.0)
-        wide = direction.shape[0] < direction.shape[1]
-        matrix = (direction.T if wide else direction) / scale
-        near = None if hint.atom is None else (hint.atom.left if wide else hint.atom.right)  # type: ignore[attr-defined]
-        right, upper = self._top_right_vector(matrix, near, hint.accuracy / self.radius / scale, hint)
-        image = matrix @ right
+        matrix = scaled(direction / scale, 1.0 / row_weights, 1.0 / column_weights)
+        wide = matrix.shape[0] < matrix.shape[1]
+        near = None
+        if isinstance(hint.atom, RankOne):
+            near = row_weights * hint.atom.left if wide else column_weights * hint.atom.right
+            near /= np.linalg.norm(near)
+        accuracy = hint.accuracy / self.radius / scale
+        right, upper = self._top_right_vector(matrix.T if wide else matrix, near, accuracy, hint)
+        image = matrix.T @ right if wide else matrix @ right
         norm = float(np.linalg.norm(image))
         left = image / norm
-        atom = RankOne(right, left, -self.radius) if wide else RankOne(left, right, -self.radius)
         slack = self.radius * scale * max(upper - norm, 0.0)
+        rows, columns = (right, left) if wide else (left, right)
+        rows, columns = rows / row_weights, columns / column_weights
+        sizes = float(np.linalg.norm(rows)), float(np.linalg.norm(columns))
+        atom = RankOne(rows / sizes[0], columns / sizes[1], -self.radius * sizes[0] * sizes[1])
         return LinearMinimum(atom, -self.radius * scale * norm, slack)
 
     def _top_right_vector(
@@ -408,5 +404,90 @@ class NuclearBall(NormBall):
 
     def norm(self, x: Iterate) -> float:
         """Return the sum of singular values, of an array or a `FactoredMatrix`."""
-        values = x.svd()[1] if isinstance(x, FactoredMatrix) else np.linalg.svd(x, compute_uv=False)
-        return float(values.sum())
+        rows, columns = self._weights(x.shape)
+        if isinstance(x, FactoredMatrix):
+            left, right = rows[:, np.newaxis] * x.left, columns[:, np.newaxis] * x.right
+            return float(FactoredMatrix(left, right, x.weights).svd()[1].sum())
+        return float(np.linalg.svd(scaled(x, rows, columns), compute_uv=False).sum())
+
+    def corrector(self, loss: Loss, linear_map: LinearMap) -> Corrector | None:
+        """Return the corrector that descends on the factors."""
+        if not isinstance(linear_map, ObservedEntries):
+            return None
+        weights = self._weights(linear_map.shape)
+        return FactorDescent(loss, linear_map, self.radius, *weights, seed=self.random_state)
+
+
+@final
+@dataclass
+class NuclearBall(_NuclearNormBall):
+    """Matrices whose singular values sum to at most `radius`: low rank. An atom has rank one.
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    random_state : int
+        Seed of Lanczos' start vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import NuclearBall
+    >>> minimum = NuclearBall(2.0).lmo(np.diag([1.0, 3.0]))
+    >>> round(minimum.value, 9), minimum.slack < 1e-9
+    (-6.0, True)
+    """
+
+    random_state: int = 0
+
+    def _weights(self, shape: Shape) -> tuple[Array, Array]:
+        return np.ones(shape[0]), np.ones(shape[1])
+
+
+@final
+@dataclass
+class WeightedNuclearBall(_NuclearNormBall):
+    """Matrices whose singular values, with rows and columns weighted, sum to at most `radius`.
+
+    With weights that grow with the number of entries known, rows and columns of which little is known are
+    free to follow the others (Srebro and Salakhutdinov, 2010).
+
+    Parameters
+    ----------
+    radius : float
+        Positive.
+    row_weights, column_weights : ndarray
+        Positive; the rows and columns are multiplied by them.
+    random_state : int
+        Seed of Lanczos' start vectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import WeightedNuclearBall
+    >>> ball = WeightedNuclearBall(2.0, np.array([1.0, 2.0]), np.array([1.0, 1.0]))
+    >>> round(ball.norm(np.diag([1.0, 3.0])), 9), round(ball.lmo(np.diag([1.0, 3.0])).value, 9)
+    (7.0, -3.0)
+    """
+
+    row_weights: Array
+    column_weights: Array
+    random_state: int = 0
+
+    def check(self, shape: Shape) -> None:
+        """Raise a ValueError if the weights do not fit a matrix of this shape."""
+        super().check(shape)
+        for name, weights, length in zip(("row", "column"), self._weights(shape), shape, strict=True):
+            if weights.shape != (length,) or not np.all((weights > 0.0) & np.isfinite(weights)):
+                raise ValueError(
+                    f"{name}_weights must be {length} positive, finite numbers, one for each {name}; "
+                    f"got an array of shape {weights.shape}."
+                )
+
+    def diameter(self, shape: Shape) -> float:
+        """Return twice the radius, divided by the smallest weights."""
+        return 2.0 * self.radius / float(np.min(self.row_weights) * np.min(self.column_weights))
+
+    def _weights(self, shape: Shape) -> tuple[Array, Array]:
+        return np.asarray(self.row_weights), np.asarray(self.column_weights)

@@ -1,0 +1,245 @@
+"""A corrector for low-rank matrices: descent on the factors inside a nuclear-norm ball.
+
+A matrix is in the ball if and only if it is ``U V^T`` with ``|U|^2 + |V|^2 <= 2 radius``: a Euclidean ball of
+factors. There the loss is no longer convex, but any descent serves, because the lower bound does not depend
+on how the iterates came about. New directions come from the top singular vectors of the gradient, so that no
+stationary point but the optimum can hold the iterate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import qr, svd
+
+from ._atoms import FactoredMatrix, RankOne
+from ._lanczos import start_noise
+from ._linear_maps import ObservedEntries
+from ._protocols import Array, Atom, Corrector, Direction, Evaluation, Loss, Point
+from ._sums import inner
+
+# So many new singular vectors at once, and half as many as there are already.
+_BATCH, _BATCH_SHARE = 20, 0.5
+# They are found by this many rounds of subspace iteration, with some vectors more than wanted.
+_ROUNDS, _SPARE = 2, 4
+# A descent ends when the next step promises less than this fraction of the gap, times the relative gap.
+_SHARE = 0.1
+_MAX_STEPS = 20
+# A preconditioner is made anew after so many steps, and is bounded below by this fraction of its mean.
+_STALE, _SHIFT = 5, 0.3
+# What dropping small singular values may cost, as a fraction of what the descent has won.
+_NEGLIGIBLE = 0.001
+_SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-9
+_TINY = float(np.finfo(np.float64).tiny)
+# Steps that a search along a direction tries first, and how often it refines the best.
+_STEPS = np.geomspace(2.0**-30, 2.0**6, 73)
+_REFINEMENTS, _FINER = 2, 17
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The factors, of the rows and then of the columns, with their predictions and the loss there."""
+
+    factors: Array
+    predictions: Array
+    evaluation: Evaluation
+
+    @property
+    def slope(self) -> float:
+        """The inner product of the gradient with the matrix."""
+        return inner(self.evaluation.residual, self.predictions)
+
+
+@final
+class FactorDescent(Corrector):
+    """Adds singular vectors of the gradient to the factors, and improves all factors together.
+
+    Preconditioned conjugate gradients on the ball of the factors. Along a direction the
+    quadratic upper bound of the loss is a polynomial in the step, so a search needs no product with the data.
+
+    Parameters
+    ----------
+    loss : Loss
+    entries : ObservedEntries
+    radius : float
+    row_weights, column_weights : ndarray
+        The norm is that of the matrix with rows and columns multiplied by these.
+    seed : int
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        entries: ObservedEntries,
+        radius: float,
+        row_weights: Array,
+        column_weights: Array,
+        seed: int = 0,
+    ) -> None:
+        self.loss, self.entries, self.radius = loss, entries, radius
+        self._weights = np.concatenate([row_weights, column_weights])[:, np.newaxis]
+        self._curvature = loss.curvature * loss.weights
+        self._curvatures = entries.adjoint(self._curvature)
+        self._rng = start_noise(seed)
+        self._iterate: FactoredMatrix | None = None
+        self._factors: Array = np.zeros((len(self._weights), 0))
+
+    def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
+        """Take in new singular vectors, and descend until little of the gap is left to these factors."""
+        if point.x is not self._iterate:  # a step was taken without this corrector
+            self._factors = self._balanced(np.vstack([point.x.left * point.x.weights, point.x.right]), 0.0)
+        model = _Model(self._factors, point.predictions, point.evaluation)
+        model = self._descend(self._enlarge(model, gradient, atom), gap)
+        multiplier, fall = self._multiplier(model), point.value - model.evaluation.value
+        factors = self._balanced(model.factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
+        predictions = self._predict(factors)
+        evaluation = self.loss.evaluate(predictions, model.evaluation.intercept)
+        if not evaluation.value < point.value:
+            return point
+        left, right = self._split(factors)
+        self._factors, self._iterate = factors, FactoredMatrix.from_svd(left, np.ones(left.shape[1]), right)
+        return Point(self._iterate, predictions, evaluation)
+
+    def _split(self, factors: Array) -> tuple[Array, Array]:
+        n_rows = self.entries.shape[0]
+        return factors[:n_rows], factors[n_rows:]
+
+    def _predict(self, factors: Array) -> Array:
+        return self.entries.products(*self._split(factors))
+
+    def _times(self, matrix: Any, factors: Array) -> Array:
+        """Return the matrix times the columns' factors, and its transpose times the rows'."""
+        left, right = self._split(factors)
+        return np.vstack([matrix @ right, matrix.T @ left])
+
+    def _multiplier(self, model: _Model) -> float:
+        """Return what the bound of the norm holds up, at a stationary point."""
+        return max(-model.slope / self.radius, 0.0)
+
+    def _balanced(self, factors: Array, negligible: float) -> Array:
+        """Return orthogonal factors of equal norms, without the singular values negligible in sum.
+
+        The others take over their part of the norm.
+        """
+        left, right = self._split(self._weights * factors)
+        left, values, right = FactoredMatrix(left, right, np.ones(left.shape[1])).svd()
+        kept = np.cumsum(values[::-1])[::-1] > negligible
+        total = min(float(values.sum()), self.radius)
+        values = values[kept] * (total / max(float(values[kept].sum()), _TINY))
+        result: Array = np.vstack([left[:, kept], right[:, kept]]) * np.sqrt(values) / self._weights
+        return result
+
+    def _enlarge(self, model: _Model, gradient: Direction, atom: Atom) -> _Model:
+        """Step towards the mean of the singular vectors that the gradient has beyond those of the model."""
+        row_weights, column_weights = self._split(self._weights)
+        matrix = scaled(gradient, 1.0 / row_weights[:, 0], 1.0 / column_weights[:, 0])
+        wanted = min(max(_BATCH, int(_BATCH_SHARE * model.factors.shape[1])), *matrix.shape)
+        basis = self._rng.standard_normal((matrix.shape[1], min(wanted + _SPARE, *matrix.shape)))
+        if isinstance(atom, RankOne):
+            basis[:, 0] = column_weights[:, 0] * atom.right
+        for _ in range(_ROUNDS):
+            basis = qr(matrix.T @ (matrix @ basis), mode="economic")[0]
+        left, values, right = svd(matrix @ basis, full_matrices=False)
+        # Vectors of singular values that are nothing but rounding point anywhere.
+        excess = np.maximum(values[:wanted] - self._multiplier(model) - _SIGNIFICANT * values[0], 0.0)
+        if not excess.any():
+            return model
+        new = np.vstack([-left[:, :wanted], basis @ right[:wanted].T])[:, excess > 0.0]
+        new *= np.sqrt(excess[excess > 0.0] * (self.radius / excess.sum())) / self._weights
+        change = self._predict(new) - model.predictions
+        fall, bend = -inner(model.evaluation.residual, change), inner(self._curvature, change * change)
+        if not fall > 0.0:
+            return model
+        step = fall / bend if fall < bend else 1.0
+        return self._at(
+            np.hstack([np.sqrt(1.0 - step) * model.factors, np.sqrt(step) * new]),
+            model.predictions + step * change,
+            model,
+        )
+
+    def _at(self, factors: Array, predictions: Array, last: _Model) -> _Model:
+        return _Model(factors, predictions, self.loss.evaluate(predictions, last.evaluation.intercept))
+
+    def _descend(self, model: _Model, gap: float) -> _Model:
+        """Minimise over the factors by conjugate gradients."""
+        squares = self._weights**2
+        slope = direction = np.zeros_like(model.factors)
+        scale = np.zeros_like(squares)
+        fall = np.inf
+        for n_steps in range(_MAX_STEPS):
+            size = float(np.sum(squares * model.factors**2))
+            multiplier = self._multiplier(model)
+            held = multiplier > 0.0 and size >= 2.0 * self.radius * (1.0 - _ON_SPHERE)
+            multiplier *= held
+            past_slope, past_fall = slope, fall
+            slope = self._times(self.entries.adjoint(model.evaluation.residual), model.factors)
+            slope += multiplier * squares * model.factors
+            if n_steps % _STALE == 0:
+                # One number for a row of a factor: it does not depend on the basis the factors have.
+                diagonal = self._times(self._curvatures, np.mean(model.factors**2, axis=1, keepdims=True))
+                shift = max(multiplier, _SHIFT * float(np.mean(diagonal / squares)), _TINY)
+                scale = 1.0 / (diagonal + shift * squares)
+            step = -scale * slope
+            fall = -float(np.vdot(slope, step))
+            # The gap is of first order in the distance to the optimum, what a step wins is of second.
+            if fall * model.evaluation.value <= _SHARE * gap * min(gap, model.evaluation.value):
+                break
+            # Polak and Ribiere's conjugate direction, or the steepest one where that does not go down.
+            direction = step + max((fall + float(np.vdot(past_slope, step))) / past_fall, 0.0) * direction
+            if np.vdot(slope, direction) >= 0.0:
+                direction = step
+            following = self._search(model, direction, size, held)
+            if following is None:
+                break
+            model = following
+        return model
+
+    def _search(self, model: _Model, direction: Array, size: float, held: bool) -> _Model | None:
+        """Go along a direction of the factors, and back to the ball; None if there is nothing to win.
+
+        Where the bound holds the factors, they stay on the sphere. With a share s of their squares the
+        factors ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
+        """
+        ahead, behind = self._predict(model.factors + direction), self._predict(model.factors - direction)
+        first, second = 0.5 * (ahead - behind), 0.5 * (ahead + behind) - model.predictions
+        parts = np.stack([model.predictions, first, second])
+        slopes, bends = parts @ model.evaluation.residual, (self._curvature * parts) @ parts.T
+        weighted = self._weights**2 * direction
+        cross, square = float(np.vdot(weighted, model.factors)), float(np.vdot(weighted, direction))
+
+        def shrinkage(steps: Any) -> Any:
+            share = 2.0 * self.radius / (size + steps * (2.0 * cross + steps * square))
+            return share if held else np.minimum(share, 1.0)
+
+        def rise(steps: Array) -> Array:
+            share = shrinkage(steps)
+            change = np.stack([share - 1.0, share * steps, share * steps * steps])
+            result: Array = slopes @ change + 0.5 * np.sum(change * (bends @ change), axis=0)
+            return result
+
+        steps, best, values = _STEPS, 0, rise(_STEPS)
+        for _ in range(_REFINEMENTS):
+            best = int(np.argmin(values))
+            steps = np.linspace(steps[max(best - 1, 0)], steps[min(best + 1, len(steps) - 1)], _FINER)
+            values = rise(steps)
+        best = int(np.argmin(values))
+        if not values[best] < 0.0:
+            return None
+        step, share = float(steps[best]), float(shrinkage(steps[best]))
+        return self._at(
+            np.sqrt(share) * (model.factors + step * direction),
+            share * (model.predictions + step * first + step * step * second),
+            model,
+        )
+
+
+def scaled(matrix: Any, rows: Array, columns: Array) -> Any:
+    """Return a matrix, dense or CSR, with its rows and columns multiplied by numbers."""
+    if isinstance(matrix, np.ndarray):
+        return rows[:, np.newaxis] * matrix * columns
+    data = matrix.data * np.repeat(rows, np.diff(matrix.indptr))
+    data *= columns[matrix.indices]
+    return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)

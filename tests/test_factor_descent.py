@@ -1,0 +1,130 @@
+"""Descent on the factors, against dense solutions of completion problems."""
+
+import numpy as np
+import pytest
+from problems import dense_completion
+
+from skfw.engine import (
+    Adaptive,
+    BiasedSquaredLoss,
+    Directional,
+    FactorDescent,
+    NoMomentum,
+    NuclearBall,
+    ObservedEntries,
+    SquaredLoss,
+    Weighted,
+    WeightedNuclearBall,
+    frank_wolfe,
+)
+
+# The second is large enough for the iterative oracle.
+SHAPES = {"small": (30, 20), "large": (130, 150)}
+
+
+def completion(shape, ordered=True, share=0.4, seed=0):
+    rng = np.random.default_rng(seed)
+    rows, columns = np.nonzero(rng.uniform(size=shape) < share)
+    if not ordered:  # and some of them twice
+        picked = rng.permutation(np.append(np.arange(len(rows)), np.arange(len(rows) // 5)))
+        rows, columns = rows[picked], columns[picked]
+    truth = rng.normal(size=(shape[0], 3)) @ rng.normal(size=(3, shape[1]))
+    values = truth[rows, columns] + 0.3 * rng.normal(size=len(rows))
+    weights = rng.uniform(0.5, 2.0, len(rows))
+    entry_weights = [rng.uniform(0.5, 2.0, length) for length in shape]
+    return ObservedEntries(rows, columns, shape), values, weights / weights.sum(), entry_weights
+
+
+def dense_optimum(entries, values, weights, radius):
+    """The optimum by a proximal method; repeated entries as one, and what they differ by added."""
+    positions = entries.row_indices * entries.shape[1] + entries.column_indices
+    distinct, which = np.unique(positions, return_inverse=True)
+    totals = np.bincount(which, weights)
+    means = np.bincount(which, weights * values) / totals
+    optimum = dense_completion(entries.shape, *np.divmod(distinct, entries.shape[1]), means, totals, radius)
+    return optimum + 0.5 * weights @ (values - means[which]) ** 2
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("momentum", [NoMomentum(), Weighted(), Adaptive()], ids=lambda m: type(m).__name__)
+def test_certified_optimum(shape, weighted, ordered, momentum):
+    entries, values, weights, (row_weights, column_weights) = completion(SHAPES[shape], ordered)
+    rows, columns = entries.row_indices, entries.column_indices
+    radius = 0.6 * np.linalg.norm(values)
+    ball, norm = NuclearBall(radius), 1.0
+    if weighted:
+        ball = WeightedNuclearBall(radius, row_weights, column_weights)
+        norm = row_weights[rows] * column_weights[columns]
+    optimum = dense_optimum(entries, values * norm, weights / norm**2, radius)
+    loss = SquaredLoss(values, weights)
+    null = loss.evaluate(np.zeros(len(values))).value
+    feasible = []
+    result = frank_wolfe(
+        loss,
+        entries,
+        ball,
+        momentum=momentum,
+        corrector=ball.corrector(loss, entries),
+        tolerance=1e-4 * null,
+        max_iter=60,
+        callback=lambda state: feasible.append(ball.norm(state.x) <= radius * (1 + 1e-12)) and None,
+    )
+    assert result.status == "converged"
+    assert all(feasible)
+    assert np.all(result.trace["lower_bound"] <= optimum + 1e-9 * null)
+    assert np.all(result.trace["objective"] >= optimum - 1e-9 * null)
+    assert np.diff(result.trace["objective"]).max() <= 0.0
+    assert loss.evaluate(entries.apply(result.x)).value == pytest.approx(result.objective, rel=1e-12)
+    plain = frank_wolfe(loss, entries, ball, max_iter=60)
+    assert result.gap < 0.1 * plain.gap
+
+
+def test_rank_is_that_of_the_solution():
+    entries, values, weights, _ = completion((60, 40), seed=1)
+    ball, loss = NuclearBall(0.5 * np.linalg.norm(values)), SquaredLoss(values, weights)
+    result = frank_wolfe(loss, entries, ball, corrector=ball.corrector(loss, entries), max_iter=40)
+    plain = frank_wolfe(loss, entries, ball, max_iter=40)
+    assert len(result.x) <= 10 < len(plain.x)
+
+
+@pytest.mark.parametrize("penalty", [1e-4, 1e-2])
+def test_with_biases(penalty):
+    entries, values, weights, _ = completion((50, 40))
+    loss = BiasedSquaredLoss(
+        values + 2.0, weights, entries.row_indices, entries.column_indices, entries.shape, penalty, penalty
+    )
+    ball = NuclearBall(20.0)
+    null = loss.evaluate(np.zeros(len(values))).value
+    results = [
+        frank_wolfe(loss, entries, ball, corrector=corrector, tolerance=tolerance * null, max_iter=2000)
+        for corrector, tolerance in ((ball.corrector(loss, entries), 1e-6), (None, 1e-2))
+    ]
+    assert [result.status for result in results] == ["converged"] * 2
+    assert results[1].lower_bound <= results[0].objective <= results[1].objective
+    assert results[0].lower_bound <= results[1].objective
+
+
+def test_a_ball_that_does_not_bind():
+    """Inside the ball the entries are fitted exactly, and there is nothing that the bound holds up."""
+    entries, values, weights, _ = completion((20, 15), share=0.5)
+    loss, ball = SquaredLoss(values, weights), NuclearBall(1e3 * np.linalg.norm(values))
+    null = loss.evaluate(np.zeros(len(values))).value
+    result = frank_wolfe(
+        loss, entries, ball, corrector=ball.corrector(loss, entries), tolerance=1e-3 * null, max_iter=200
+    )
+    assert result.status == "converged"
+    assert result.objective <= 1e-3 * null
+
+
+def test_notices_a_step_it_did_not_make():
+    entries, values, weights, _ = completion((30, 20))
+    loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
+    corrector = ball.corrector(loss, entries)
+    assert isinstance(corrector, FactorDescent)
+    first = frank_wolfe(loss, entries, ball, corrector=corrector, max_iter=3)
+    # The same corrector again, from elsewhere: what it remembers is of no use.
+    other = frank_wolfe(loss, entries, ball, corrector=corrector, step_rule=Directional(), max_iter=3)
+    assert other.objective == pytest.approx(first.objective, rel=1e-2)
+    assert loss.evaluate(entries.apply(other.x)).value == pytest.approx(other.objective, rel=1e-12)
