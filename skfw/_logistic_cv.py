@@ -17,19 +17,6 @@ from .engine import Constraint
 
 # An automatic grid reaches so far below and above the radius where a linear loss would have fallen to zero.
 _BELOW, _ABOVE = 0.1, 30.0
-_FITTED = (
-    "classes_",
-    "coef_",
-    "intercept_",
-    "n_iter_",
-    "n_restarts_",
-    "converged_",
-    "objective_",
-    "lower_bound_",
-    "gap_",
-    "multiplier_",
-    "trace_",
-)
 
 
 def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
@@ -280,8 +267,9 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         )
         self.radius_ = float(self.radii_[np.argmax(self.scores_.mean(axis=0))])
         fitted = clone(template).set_params(**_at(template, self.radius_)).fit(X, y, sample_weight)
-        for name in _FITTED:
-            setattr(self, name, getattr(fitted, name))
+        for name, value in vars(fitted).items():
+            if name.endswith("_"):
+                setattr(self, name, value)
         return self
 
 

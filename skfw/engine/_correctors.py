@@ -226,6 +226,7 @@ class ActiveAtoms(Corrector):
         predictions = self.linear_map.apply(x)
         evaluation = self.loss.evaluate(predictions, evaluation.intercept)
         if evaluation.value > point.value:
+            self._iterate = None  # the weights are no longer those of the point
             return point
         self._iterate = x
         return Point(x, predictions, evaluation)

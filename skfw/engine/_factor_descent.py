@@ -90,18 +90,18 @@ class FactorDescent(Corrector):
     def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
         """Take in new singular vectors, and descend until little of the gap is left to these factors."""
         if point.x is not self._iterate:  # a step was taken without this corrector
+            self._iterate = point.x
             self._factors = self._balanced(np.vstack([point.x.left * point.x.weights, point.x.right]), 0.0)
         model = _Model(self._factors, point.predictions, point.evaluation)
         model = self._descend(self._enlarge(model, gradient, atom), gap)
         multiplier, fall = self._multiplier(model), point.value - model.evaluation.value
         factors = self._balanced(model.factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
-        predictions = self._predict(factors)
-        evaluation = self.loss.evaluate(predictions, model.evaluation.intercept)
-        if not evaluation.value < point.value:
+        model = self._at(factors, self._predict(factors), model)
+        if not model.evaluation.value < point.value:
             return point
         left, right = self._split(factors)
         self._factors, self._iterate = factors, FactoredMatrix.from_svd(left, np.ones(left.shape[1]), right)
-        return Point(self._iterate, predictions, evaluation)
+        return Point(self._iterate, model.predictions, model.evaluation)
 
     def _split(self, factors: Array) -> tuple[Array, Array]:
         n_rows = self.entries.shape[0]
@@ -220,15 +220,15 @@ class FactorDescent(Corrector):
             result: Array = slopes @ change + 0.5 * np.sum(change * (bends @ change), axis=0)
             return result
 
-        steps, best, values = _STEPS, 0, rise(_STEPS)
+        steps = _STEPS
         for _ in range(_REFINEMENTS):
-            best = int(np.argmin(values))
+            best = int(np.argmin(rise(steps)))
             steps = np.linspace(steps[max(best - 1, 0)], steps[min(best + 1, len(steps) - 1)], _FINER)
-            values = rise(steps)
-        best = int(np.argmin(values))
-        if not values[best] < 0.0:
+        values = rise(steps)
+        if not values.min() < 0.0:
             return None
-        step, share = float(steps[best]), float(shrinkage(steps[best]))
+        step = float(steps[np.argmin(values)])
+        share = float(shrinkage(step))
         return self._at(
             np.sqrt(share) * (model.factors + step * direction),
             share * (model.predictions + step * first + step * step * second),

@@ -176,13 +176,13 @@ def frank_wolfe(
         corrector,
         Point(x, predictions, loss.evaluate(predictions)),
     )
-    idle, smallest = 0, np.inf
+    idle, last_gap = 0, np.inf
     for iteration in range(max_iter + 1):
         run.average_planes(iteration)
         point, lower_bound, gap = run.point, run.lower_bound, run.best.value - run.lower_bound
         state = State(iteration, point.x, point.predictions, point.value, lower_bound, gap)
         stopped = callback is not None and callback(state)
-        idle, smallest = (0, gap) if gap < smallest else (idle + 1, smallest)
+        idle, last_gap = 0 if gap < last_gap else idle + 1, gap
         stalled = corrector is not None and idle >= _PATIENCE
         last = bool(stopped or stalled or gap <= tolerance or iteration == max_iter)
         step = np.nan if last else run.move(iteration)
