@@ -172,6 +172,17 @@ def test_nuclear_oracle_encloses_the_minimum(shape, kind, accuracy):
         assert [np.linalg.norm(atom.left), np.linalg.norm(atom.right)] == pytest.approx([1.0, 1.0])
 
 
+def test_nuclear_oracle_owns_up_to_what_it_has_not_found():
+    """Singular values so close together that Lanczos' method ends before it has the largest."""
+    rng = np.random.default_rng(5)
+    left, right = (np.linalg.qr(rng.normal(size=(length, 200)))[0] for length in (300, 200))
+    direction = (left * np.linspace(1.0, 0.8, 200)) @ right.T
+    for seed in range(10):
+        minimum = NuclearBall(2.0, seed).lmo(direction, Hint(accuracy=0.2))
+        assert minimum.value > -2.0 + 1e-6
+        assert minimum.value - minimum.slack <= -2.0
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (130, 110)])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_weighted_nuclear_ball(shape, kind):
