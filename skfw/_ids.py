@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import numpy as np
-from sklearn.preprocessing import OrdinalEncoder
+
+# Integers are looked up in a table unless it would have so many more places than there are ids.
+_SPARSE_TABLE = 8
 
 
 def keep_ids(X):
@@ -26,33 +30,72 @@ class IdEncoder:
 
     def fit(self, ids):
         """Learn the ids and return their indices."""
-        self._encoder = OrdinalEncoder(dtype=np.intp, handle_unknown="use_encoded_value", unknown_value=-1)
-        codes = self._encoder.fit_transform(ids)
-        numbers = codes[:, 0]
+        self._columns = [_column_encoder(column) for column in ids.T]
+        first, *others = self._columns
+        numbers = first.transform(ids[:, 0])
+        self.ids = first.values[:, np.newaxis]
         self._pairs = []  # from a number for the columns so far and a code of the next one, to a number
-        for column, categories in zip(codes.T[1:], self._encoder.categories_[1:], strict=True):
-            pairs, numbers = np.unique(numbers * len(categories) + column, return_inverse=True)
+        for encoder, column in zip(others, ids.T[1:], strict=True):
+            n_codes = len(encoder.values)
+            pairs, numbers = np.unique(numbers * n_codes + encoder.transform(column), return_inverse=True)
+            so_far, codes = np.divmod(pairs, n_codes)
+            self.ids = np.column_stack([self.ids[so_far], encoder.values[codes]])
             self._pairs.append(pairs)
-        _, first = np.unique(numbers, return_index=True)
-        self.ids = self._encoder.inverse_transform(codes[first])
         return numbers
 
     def transform(self, ids):
         """Return the indices of ids, -1 for those not learned."""
-        codes = self._code(ids)
-        numbers = codes[:, 0]
-        columns = zip(codes.T[1:], self._encoder.categories_[1:], self._pairs, strict=True)
-        for column, categories, pairs in columns:
-            wanted = numbers * len(categories) + column
+        first, *others = self._columns
+        numbers = first.transform(ids[:, 0])
+        for encoder, column, pairs in zip(others, ids.T[1:], self._pairs, strict=True):
+            codes = encoder.transform(column)
+            wanted = numbers * len(encoder.values) + codes
             found = np.searchsorted(pairs, wanted).clip(max=len(pairs) - 1)
-            learned = (numbers >= 0) & (column >= 0) & (pairs[found] == wanted)
+            learned = (numbers >= 0) & (codes >= 0) & (pairs[found] == wanted)
             numbers = np.where(learned, found, -1)
         return numbers
 
-    def _code(self, ids):
+
+def _column_encoder(values):
+    """Return an encoder of one column, with its distinct `values` in order."""
+    if np.can_cast(values.dtype, np.int64):
+        low, high = int(values.min()), int(values.max())
+        if high - low < _SPARSE_TABLE * len(values) + 1000:
+            return _TableEncoder(values, low, high)
+    return _HashEncoder(values)
+
+
+class _TableEncoder:
+    """Codes for integers of a small range: a code for each place in it."""
+
+    def __init__(self, values, low, high):
+        self._low, self._high = low, high
+        self._codes = np.full(high - low + 1, -1, dtype=np.intp)
+        self._codes[values.astype(np.int64, copy=False) - low] = 0
+        places = np.flatnonzero(self._codes == 0)
+        self._codes[places] = np.arange(len(places))
+        self.values = (places + low).astype(values.dtype)
+
+    def transform(self, values):
+        if not np.can_cast(values.dtype, np.int64):
+            return _HashEncoder(self.values).transform(values)
+        values = values.astype(np.int64, copy=False)
+        codes = self._codes[values.clip(self._low, self._high) - self._low]
+        return np.where((values < self._low) | (values > self._high), -1, codes)
+
+
+class _HashEncoder:
+    """Codes for values of any kind that can be hashed; equal numbers of different types are the same id."""
+
+    def __init__(self, values):
+        distinct = set(values.tolist())
         try:
-            return self._encoder.transform(ids)
-        except (TypeError, ValueError):  # numbers among strings, or the reverse: compare one by one
-            lookups = [{value: code for code, value in enumerate(c)} for c in self._encoder.categories_]
-            columns = zip(lookups, ids.T, strict=True)
-            return np.array([[lookup.get(value, -1) for value in column] for lookup, column in columns]).T
+            in_order = sorted(distinct)
+        except TypeError:  # numbers and strings
+            in_order = sorted(distinct, key=lambda value: (type(value).__name__, value))
+        self._codes = {value: code for code, value in enumerate(in_order)}
+        self.values = np.array(in_order, dtype=values.dtype)
+
+    def transform(self, values):
+        codes = map(self._codes.get, values.tolist(), repeat(-1))
+        return np.fromiter(codes, dtype=np.intp, count=len(values))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -200,9 +199,11 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
         rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
-        order = np.lexsort((columns, rows))  # products with the entries read memory in order
-        rows, columns, y, weights = rows[order], columns[order], y[order], weights[order]
-        entries = ObservedEntries(rows, columns, (len(row_encoder.ids), len(column_encoder.ids)))
+        shape = len(row_encoder.ids), len(column_encoder.ids)
+        order = np.argsort(rows * shape[1] + columns, kind="stable")  # memory is read in order then
+        y, weights = y[order], weights[order]
+        entries = ObservedEntries(rows[order].astype(np.int32), columns[order].astype(np.int32), shape)
+        del rows, columns, order
         constraint = self._constraint(entries, weights)
         weights = weights / weights.sum()
         # Values are divided by `scale` so that nothing overflows, then by `unit`, which the radius counts in.
@@ -227,9 +228,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self.row_factors_ = left * np.sqrt(self.singular_values_)
         self.column_factors_ = right * np.sqrt(self.singular_values_)
         self.rank_ = len(values)
-        self._observed = sparse.csr_matrix(
-            (np.ones(len(y), dtype=bool), (rows, columns)), shape=entries.shape
-        )
+        self._observed = entries.adjoint(np.ones(len(y))).astype(bool)
         self.mean_ = scale * mean
         biases = scale * biases + scale * unit * result.intercept
         self.row_biases_, self.column_biases_ = np.split(biases, entries.shape[:1])
@@ -289,8 +288,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         left[np.abs(left) <= _ROUNDING] = 0.0  # explained entirely: what is left is no signal
         if np.isinf(penalties).all():
             return SquaredLoss(left, weights), mean, biases
-        indices = entries.row_indices, entries.column_indices
-        return BiasedSquaredLoss(left, weights, *indices, entries.shape, *penalties), mean, biases
+        return BiasedSquaredLoss(left, weights, entries, *penalties), mean, biases
 
     def _start(self, constraint, row_ids, column_ids, unit):
         """Return the last fit's low-rank part, on the ids known to both, as a point of the set."""

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from skfw.engine import BiasedSquaredLoss, SquaredLoss
+from skfw.engine import BiasedSquaredLoss, ObservedEntries, SquaredLoss
 
 SHAPE = (5, 4)
 PENALTIES = {"both": (0.1, 0.3), "rows": (0.1, np.inf), "columns": (np.inf, 0.2)}
@@ -12,15 +12,16 @@ def problem(which="both", n=40, seed=0):
     rng = np.random.default_rng(seed)
     rows, columns = rng.integers(0, SHAPE[0], n), rng.integers(0, SHAPE[1] - 1, n)  # a column without entries
     weights = rng.uniform(0.2, 1.0, n)
-    loss = BiasedSquaredLoss(
-        rng.normal(size=n), weights / weights.sum(), rows, columns, SHAPE, *PENALTIES[which]
-    )
+    entries = ObservedEntries(rows, columns, SHAPE)
+    loss = BiasedSquaredLoss(rng.normal(size=n), weights / weights.sum(), entries, *PENALTIES[which])
     return loss, rng
 
 
 def best_by_least_squares(loss, predictions):
     """Return the loss and the biases from the normal equations, densely."""
-    one_hot = np.hstack([np.eye(SHAPE[0])[loss.rows], np.eye(SHAPE[1])[loss.columns]])
+    one_hot = np.hstack(
+        [np.eye(SHAPE[0])[loss.entries.row_indices], np.eye(SHAPE[1])[loss.entries.column_indices]]
+    )
     penalties = np.repeat([loss.row_penalty, loss.column_penalty], SHAPE)
     used = np.isfinite(penalties)
     design, penalties = one_hot[:, used], penalties[used]
@@ -87,9 +88,7 @@ def test_curvature(which):
 def test_no_biases_are_a_plain_squared_loss():
     loss, rng = problem()
     at = rng.normal(size=40)
-    without = BiasedSquaredLoss(
-        loss.targets, loss.weights, loss.rows, loss.columns, SHAPE, np.inf, np.inf
-    ).evaluate(at)
+    without = BiasedSquaredLoss(loss.targets, loss.weights, loss.entries, np.inf, np.inf).evaluate(at)
     plain = SquaredLoss(loss.targets, loss.weights).evaluate(at)
     assert (without.value, without.offset) == pytest.approx((plain.value, plain.offset))
     np.testing.assert_allclose(without.residual, plain.residual)
@@ -99,16 +98,12 @@ def test_weight_is_repetition():
     loss, rng = problem()
     counts = rng.integers(1, 4, 40)
     at = rng.normal(size=40)
-    weighted = BiasedSquaredLoss(
-        loss.targets, counts / counts.sum(), loss.rows, loss.columns, SHAPE, 0.1, 0.1
-    ).evaluate(at)
+    weighted = BiasedSquaredLoss(loss.targets, counts / counts.sum(), loss.entries, 0.1, 0.1).evaluate(at)
     many = np.repeat(np.arange(40), counts)
     repeated = BiasedSquaredLoss(
         loss.targets[many],
         np.full(len(many), 1 / len(many)),
-        loss.rows[many],
-        loss.columns[many],
-        SHAPE,
+        ObservedEntries(loss.entries.row_indices[many], loss.entries.column_indices[many], SHAPE),
         0.1,
         0.1,
     ).evaluate(at[many])

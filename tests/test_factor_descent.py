@@ -80,6 +80,44 @@ def test_certified_optimum(shape, weighted, ordered, momentum):
     assert result.gap < 0.1 * plain.gap
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_single_precision_serves_until_the_gap_is_small(shape, monkeypatch):
+    monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)
+    entries, values, weights, _ = completion(SHAPES[shape])
+    loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
+    optimum = dense_optimum(entries, values, weights, ball.radius)
+    null = loss.evaluate(np.zeros(len(values))).value
+    gaps, kinds, descend = [], [], FactorDescent._descend
+
+    def spy(self, model, gap):
+        gaps.append(gap / null)
+        kinds.append(model.factors.dtype)
+        return descend(self, model, gap)
+
+    monkeypatch.setattr(FactorDescent, "_descend", spy)
+    corrector = ball.corrector(loss, entries)
+    result = frank_wolfe(loss, entries, ball, corrector=corrector, tolerance=1e-7 * null, max_iter=100)
+    assert result.status == "converged"
+    assert [kind == np.float32 for kind in kinds] == [gap > 1e-3 for gap in gaps]
+    assert {np.dtype(np.float32), np.dtype(np.float64)} == set(kinds)
+    assert result.predictions.dtype == result.x.left.dtype == np.float64
+    assert ball.norm(result.x) <= ball.radius * (1.0 + 1e-12)
+    assert np.all(result.trace["lower_bound"] <= optimum + 1e-9 * null)
+    assert np.all(result.trace["objective"] >= optimum - 1e-9 * null)
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_numbers_beyond_single_precision(scale, monkeypatch):
+    monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)
+    entries, values, weights, _ = completion((30, 20))
+    values = scale * values
+    loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
+    null = loss.evaluate(np.zeros(len(values))).value
+    corrector = ball.corrector(loss, entries)
+    result = frank_wolfe(loss, entries, ball, corrector=corrector, tolerance=1e-4 * null, max_iter=100)
+    assert result.status == "converged"
+
+
 def test_rank_is_that_of_the_solution():
     entries, values, weights, _ = completion((60, 40), seed=1)
     ball, loss = NuclearBall(0.5 * np.linalg.norm(values)), SquaredLoss(values, weights)
@@ -91,9 +129,7 @@ def test_rank_is_that_of_the_solution():
 @pytest.mark.parametrize("penalty", [1e-4, 1e-2])
 def test_with_biases(penalty):
     entries, values, weights, _ = completion((50, 40))
-    loss = BiasedSquaredLoss(
-        values + 2.0, weights, entries.row_indices, entries.column_indices, entries.shape, penalty, penalty
-    )
+    loss = BiasedSquaredLoss(values + 2.0, weights, entries, penalty, penalty)
     ball = NuclearBall(20.0)
     null = loss.evaluate(np.zeros(len(values))).value
     results = [

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,3 +24,40 @@ def test_a_new_combination_of_known_ids_is_new():
     encoder = IdEncoder()
     encoder.fit(np.array([[0, 0], [1, 1]]))
     np.testing.assert_array_equal(encoder.transform(np.array([[1, 1], [0, 1]])), [1, -1])
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, np.uint64])
+@pytest.mark.parametrize("spread", [1, 3, 10**6])
+def test_integers_near_together_and_far_apart(kind, spread):
+    rng = np.random.default_rng(0)
+    low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    n_values = min(100, (high - low) // spread + 1)
+    for start, step in ((low, spread), (high, -spread)):
+        values = np.array([start + step * i for i in range(n_values)], dtype=kind)
+        known, unknown = values[: n_values // 2 or 1], values[n_values // 2 or 1 :]
+        ids = rng.permutation(np.repeat(known, 3))
+        encoder = IdEncoder()
+        numbers = encoder.fit(ids[:, np.newaxis])
+        np.testing.assert_array_equal(encoder.ids[:, 0], np.sort(known))
+        np.testing.assert_array_equal(encoder.ids[numbers, 0], ids)
+        assert encoder.ids.dtype == kind
+        for other in (kind, object):
+            both = np.concatenate([known, unknown]).astype(other)[:, np.newaxis]
+            found = encoder.transform(both)
+            np.testing.assert_array_equal(encoder.ids[found[: len(known)], 0], known)
+            assert np.all(found[len(known) :] == -1)
+
+
+@pytest.mark.parametrize("learned", [np.array([3, 5, 4]), np.array([3, 10**9, 4])])
+def test_integers_are_found_as_numbers_of_other_kinds(learned):
+    encoder = IdEncoder()
+    encoder.fit(learned[:, np.newaxis])
+    numbers = {3: 0, 4: 1}
+    for asked in (
+        np.array([3.0, 4.5, 4.0]),
+        np.array([3, "a", 4], dtype=object),
+        np.array([3, 7, 4], np.int8),
+    ):
+        expected = [numbers.get(value, -1) for value in asked.tolist()]
+        np.testing.assert_array_equal(encoder.transform(asked[:, np.newaxis]), expected)
+    np.testing.assert_array_equal(encoder.transform(np.array([["3"], ["x"]])), [-1, -1])

@@ -3,6 +3,7 @@ import pytest
 from scipy import sparse
 
 from skfw.engine import DesignMatrix, FactoredMatrix, ObservedEntries
+from skfw.engine._sums import inner
 
 FORMATS = {
     "dense": np.asarray,
@@ -116,6 +117,30 @@ def test_entries_of_a_product(shape, share, rank):
         dense = np.zeros(shape)
         dense[rows[order], columns[order]] = residual
         np.testing.assert_array_equal(entries.adjoint(residual).toarray(), dense)
+        single = entries.products(left.astype(np.float32), right.astype(np.float32))
+        assert single.dtype == np.float32
+        np.testing.assert_allclose(single, expected[order], atol=1e-4)
+
+
+@pytest.mark.parametrize("block", [7, 1000])
+@pytest.mark.parametrize("repeated", [False, True])
+def test_margins(block, repeated, monkeypatch):
+    monkeypatch.setattr("skfw.engine._linear_maps._SPREAD_BLOCK", block)
+    rng = np.random.default_rng(0)
+    rows, columns = np.nonzero(rng.uniform(size=(6, 5)) < 0.7)
+    if repeated:
+        rows, columns = np.append(rows, rows[:4]), np.append(columns, columns[:4])
+    entries, values = ObservedEntries(rows, columns, (6, 5)), rng.normal(size=len(rows))
+    expected = np.append(np.bincount(rows, values, 6), np.bincount(columns, values, 5))
+    np.testing.assert_allclose(entries.margins(values), expected, atol=1e-14)
+    numbers = rng.normal(size=11)
+    np.testing.assert_array_equal(entries.spread(numbers), numbers[rows] + numbers[6 + columns])
+
+
+def test_sum_of_many_products():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 1_500_000))
+    assert inner(a, b) == pytest.approx(float(np.longdouble(a) @ np.longdouble(b)), rel=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(5000, 7), (300, 400)])

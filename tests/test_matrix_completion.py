@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from skfw import HFWMatrixCompletion
+from skfw import HFWMatrixCompletion, matrix_to_entries
 from skfw.engine import NuclearBall
 
 
@@ -291,11 +291,48 @@ def test_odd_data(entries, values, radius):
         np.testing.assert_allclose(predictions, values, rtol=1e-9)
 
 
+@pytest.mark.parametrize("radius", [1e3, 1e12])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_huge_radius_interpolates():
-    model = HFWMatrixCompletion(1e12, max_iter=100, random_state=0).fit(ENTRIES, VALUES)
+def test_a_huge_radius_interpolates(radius):
+    model = HFWMatrixCompletion(radius, max_iter=200, random_state=0).fit(ENTRIES, VALUES)
     assert np.isfinite(model.predict(EVERYWHERE)).all()
     assert model.gap_ >= 0
+    assert np.mean((model.predict(ENTRIES) - VALUES) ** 2) <= model.tol * VALUES.var()
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_values_must_be_finite(bad):
+    values = VALUES.copy()
+    values[3] = bad
+    with pytest.raises(ValueError, match=r"infinity|NaN"):
+        HFWMatrixCompletion().fit(ENTRIES, values)
+
+
+def test_an_empty_matrix_is_refused():
+    with pytest.raises(ValueError, match="0 sample"):
+        HFWMatrixCompletion().fit(np.zeros((0, 2)), np.zeros(0))
+    with pytest.raises(ValueError, match="0 sample"):
+        HFWMatrixCompletion().fit(*matrix_to_entries(np.full((3, 2), np.nan)))
+
+
+def test_rows_and_columns_without_entries():
+    matrix = np.full((41, 26), np.nan)
+    matrix[tuple(ENTRIES.T)] = VALUES  # the last row and the last column have none
+    model = HFWMatrixCompletion(random_state=0).fit(*matrix_to_entries(matrix))
+    assert (len(model.row_ids_), len(model.column_ids_)) == (40, 25)
+    completed = model.predict(np.argwhere(np.ones_like(matrix))).reshape(matrix.shape)
+    np.testing.assert_allclose(completed[40, :25], model.mean_ + model.column_biases_)
+    np.testing.assert_allclose(completed[:40, 25], model.mean_ + model.row_biases_)
+    assert completed[40, 25] == model.mean_
+
+
+def test_ids_of_mixed_type():
+    names = np.array([i if i % 2 else f"user {i}" for i in range(40)], dtype=object)
+    entries = np.column_stack([names[ENTRIES[:, 0]], ENTRIES[:, 1]]).astype(object)
+    model = HFWMatrixCompletion(tol=1e-6, random_state=0).fit(entries, VALUES)
+    expected = HFWMatrixCompletion(tol=1e-6, random_state=0).fit(ENTRIES, VALUES)
+    assert set(model.row_ids_) == set(names)
+    np.testing.assert_allclose(model.predict(entries), expected.predict(ENTRIES), atol=1e-2)
 
 
 def test_recommend():

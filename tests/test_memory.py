@@ -61,6 +61,17 @@ def test_completion_never_forms_the_matrix(corrective):
     assert peak < 8 * (30 * n_entries + (n_rows + n_columns) * (20 + 10 * rank))
 
 
+def test_completion_of_many_entries():
+    rng = np.random.default_rng(0)
+    positions = np.sort(rng.choice(20_000 * 1_000, 400_000, replace=False))
+    entries = np.column_stack(np.divmod(positions, 1_000))
+    values = rng.normal(size=len(entries))
+    model = HFWMatrixCompletion(max_iter=3, random_state=0)
+    peak = peak_of(lambda: model.fit(entries, values))
+    # Without the factors, which do not grow with the entries.
+    assert peak - 10 * 4 * 21_000 * 40 < 8 * 16 * len(entries)
+
+
 def test_a_long_run_holds_the_rank_not_the_iterations():
     rng = np.random.default_rng(0)
     entries = np.argwhere(rng.uniform(size=(60, 5)) < 0.9)

@@ -179,11 +179,15 @@ def made(shape, n_entries, rank, noise, seed=0):
     left, right = rng.normal(size=(shape[0], rank)), rng.normal(size=(shape[1], rank))
     # Some rows and columns have many more entries than others.
     popularity = [np.sort(rng.pareto(2.0, length) + 0.2) for length in shape]
-    draws = [
-        np.searchsorted(np.cumsum(p) / p.sum(), rng.uniform(size=n_entries + 1_000_000)) for p in popularity
-    ]
-    rows, columns = (np.minimum(draw, length - 1) for draw, length in zip(draws, shape, strict=True))
-    values = np.zeros(len(rows))
+    wanted, positions = n_entries + 1_000_000, np.zeros(0, dtype=np.int64)
+    while len(positions) < wanted:
+        rows, columns = (
+            np.searchsorted(np.cumsum(p[:-1]) / p.sum(), rng.uniform(size=wanted // 2)) for p in popularity
+        )
+        positions = np.sort(np.concatenate([positions, rows * shape[1] + columns]))
+        positions = positions[np.diff(positions, append=-1) != 0]  # each place once
+    rows, columns = np.divmod(rng.permutation(positions)[:wanted], shape[1])
+    values = np.zeros(wanted)
     for k in range(rank):
         values += left[rows, k] * right[columns, k]
     values /= np.sqrt(rank)

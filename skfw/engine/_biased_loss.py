@@ -8,8 +8,8 @@ from typing import ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
+from ._linear_maps import ObservedEntries
 from ._protocols import Array, Evaluation, Hessian, Loss
 from ._sums import inner
 
@@ -37,28 +37,25 @@ class BiasedSquaredLoss(Loss):
     targets : ndarray of shape (n_samples,)
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
-    rows, columns : ndarray of ints of shape (n_samples,)
+    entries : ObservedEntries
         To which row and column a sample belongs.
-    shape : tuple of two ints
     row_penalty, column_penalty : float
         Positive. An infinite one leaves the biases out.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from skfw.engine import BiasedSquaredLoss
-    >>> rows, columns = np.array([0, 0, 1]), np.array([0, 1, 1])
+    >>> from skfw.engine import BiasedSquaredLoss, ObservedEntries
+    >>> entries = ObservedEntries(np.array([0, 0, 1]), np.array([0, 1, 1]), (2, 2))
     >>> targets, weights = np.array([3.0, 1.0, 0.0]), np.full(3, 1 / 3)
-    >>> loss = BiasedSquaredLoss(targets, weights, rows, columns, (2, 2), 1e-9, 1e-9)
+    >>> loss = BiasedSquaredLoss(targets, weights, entries, 1e-9, 1e-9)
     >>> bool(loss.evaluate(np.zeros(3)).value < 1e-7)
     True
     """
 
     targets: Array
     weights: Array
-    rows: npt.NDArray[np.intp]
-    columns: npt.NDArray[np.intp]
-    shape: tuple[int, int]
+    entries: ObservedEntries
     row_penalty: float
     column_penalty: float
     curvature: ClassVar[float] = 1.0
@@ -66,14 +63,16 @@ class BiasedSquaredLoss(Loss):
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`. The intercept is the biases of the rows, then of the columns."""
-        biases = self._best_biases(self.targets - predictions, intercept)
-        error = predictions + self._spread(biases) - self.targets
+        values = self.targets - predictions
+        biases = self._best_biases(values, intercept)
+        error = self.entries.spread(biases)
+        error -= values
         residual = self.weights * error
         half_square = 0.5 * inner(residual, error)
         penalties = self._penalties
         # An infinite penalty times the square of no bias is nothing.
         penalty = 0.5 * inner(np.where(biases == 0.0, 0.0, penalties), biases * biases)
-        sums = self._sums(residual)
+        sums = self.entries.margins(residual)
         offset = -half_square - inner(residual, self.targets) - 0.5 * inner(sums * sums, 1.0 / penalties)
         size = float(np.sqrt(2.0 * half_square))  # the mean size is at most the root mean square
         return Evaluation(half_square + penalty, residual, offset, size, biases)
@@ -99,12 +98,13 @@ class BiasedSquaredLoss(Loss):
         For given row biases those of the columns are known, which leaves equations for the rows alone.
         Where their residual is g, other biases could lower the loss by |g|^2 / (2 row_penalty) at most.
         """
-        n_rows = self.shape[0]
+        n_rows = self.entries.shape[0]
         weighted = self.weights * values
-        right_side = self._sums(weighted)
+        right_side = self.entries.margins(weighted)
         enough = _PRECISION * inner(weighted, values)
         row_totals, column_totals = np.split(self._totals, [n_rows])
-        across, along = self._cross_weights
+        across = self.entries.adjoint(self.weights)
+        along = across.T
 
         def columns_for(row_biases: Array) -> Array:
             result: Array = (right_side[n_rows:] - along @ row_biases) / column_totals
@@ -129,31 +129,12 @@ class BiasedSquaredLoss(Loss):
 
     @cached_property
     def _penalties(self) -> Array:
-        return np.repeat([self.row_penalty, self.column_penalty], self.shape)
+        return np.repeat([self.row_penalty, self.column_penalty], self.entries.shape)
 
     @cached_property
     def _totals(self) -> Array:
         """The weight of each row and of each column, and its penalty: the equations' diagonal."""
-        return self._sums(self.weights) + self._penalties
-
-    @cached_property
-    def _cross_weights(self) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-        """The weights as a matrix, and its transpose, both by rows."""
-        matrix = sparse.csr_matrix((self.weights, (self.rows, self.columns)), shape=self.shape)
-        return matrix, matrix.T.tocsr()
-
-    def _sums(self, values: Array) -> Array:
-        """Sum samples over each row, then over each column."""
-        n_rows, n_columns = self.shape
-        return np.concatenate(
-            [np.bincount(self.rows, values, n_rows), np.bincount(self.columns, values, n_columns)]
-        )
-
-    def _spread(self, biases: Array) -> Array:
-        """Return the bias of each sample."""
-        result: Array = biases[self.rows]
-        result += biases[self.shape[0] :][self.columns]
-        return result
+        return self.entries.margins(self.weights) + self._penalties
 
 
 @final
@@ -171,4 +152,4 @@ class BiasedHessian(Hessian):
     def apply(self, change: Array) -> Array:
         """Return how the residual changes."""
         following = self.loss._best_biases(-change, 0.0)
-        return self.loss.weights * (change + self.loss._spread(following))
+        return self.loss.weights * (change + self.loss.entries.spread(following))

@@ -366,7 +366,7 @@ class _NuclearNormBall(NormBall):
         if scale == 0.0:
             rows, columns = np.eye(1, direction.shape[0])[0], np.eye(1, direction.shape[1])[0]
             return LinearMinimum(RankOne(rows, columns, 0.0), 0.0)
-        matrix = scaled(direction / scale, 1.0 / row_weights, 1.0 / column_weights)
+        matrix = scaled(direction, 1.0 / row_weights, 1.0 / column_weights, unit=scale)
         wide = matrix.shape[0] < matrix.shape[1]
         near = None
         if isinstance(hint.atom, RankOne):
@@ -393,8 +393,9 @@ class _NuclearNormBall(NormBall):
             gram = matrix.T @ matrix
             values, vectors = np.linalg.eigh(gram if isinstance(gram, np.ndarray) else gram.toarray())
             return vectors[:, -1], float(np.sqrt(values[-1] * (1.0 + size * np.finfo(np.float64).eps)))
+        transposed = matrix.T
         found = largest_eigenvalue(
-            lambda vector: matrix.T @ (matrix @ vector),
+            lambda vector: transposed @ (matrix @ vector),
             size,
             start_noise(self.random_state, hint.iteration),
             enough=lambda value, upper: np.sqrt(upper) - np.sqrt(value) <= accuracy,

@@ -26,13 +26,17 @@ _BATCH, _BATCH_SHARE = 20, 0.5
 # They are found by this many rounds of subspace iteration, with some vectors more than wanted.
 _ROUNDS, _SPARE = 2, 4
 # A descent ends when the next step promises less than this fraction of the gap, times the relative gap.
-_SHARE = 0.1
+_SHARE = 0.05
 _MAX_STEPS = 20
 # A preconditioner is made anew after so many steps, and is bounded below by this fraction of its mean.
 _STALE, _SHIFT = 5, 0.3
+# Of so many entries factors are improved in single precision, until the gap is this fraction of the first
+# objective. Of fewer it would save nothing. The objective and the radius must be within its range.
+_MANY_ENTRIES, _COARSE = 10_000, 1e-3
+_SMALLEST, _LARGEST = 1e-15, 1e15
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
-_SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-9
+_SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-5
 _TINY = float(np.finfo(np.float64).tiny)
 # Steps that a search along a direction tries first, and how often it refines the best.
 _STEPS = np.geomspace(2.0**-30, 2.0**6, 73)
@@ -81,23 +85,29 @@ class FactorDescent(Corrector):
     ) -> None:
         self.loss, self.entries, self.radius = loss, entries, radius
         self._weights = np.concatenate([row_weights, column_weights])[:, np.newaxis]
-        self._curvature = loss.curvature * loss.weights
-        self._curvatures = entries.adjoint(self._curvature)
         self._rng = start_noise(seed)
         self._iterate: FactoredMatrix | None = None
         self._factors: Array = np.zeros((len(self._weights), 0))
+        self._coarse_gap: float | None = None
 
     def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
         """Take in new singular vectors, and descend until little of the gap is left to these factors."""
         if point.x is not self._iterate:  # a step was taken without this corrector
             self._iterate = point.x
             self._factors = self._balanced(np.vstack([point.x.left * point.x.weights, point.x.right]), 0.0)
-        model = _Model(self._factors, point.predictions, point.evaluation)
+        if self._coarse_gap is None:
+            in_range = all(_SMALLEST < number < _LARGEST for number in (point.value, self.radius))
+            many = len(point.predictions) >= _MANY_ENTRIES
+            self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
+        precision = np.float32 if gap > self._coarse_gap else np.float64
+        model = _Model(self._factors.astype(precision), point.predictions, point.evaluation)
         model = self._descend(self._enlarge(model, gradient, atom), gap)
         multiplier, fall = self._multiplier(model), point.value - model.evaluation.value
-        factors = self._balanced(model.factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
+        factors = model.factors.astype(np.float64)
+        factors = self._balanced(factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
         model = self._at(factors, self._predict(factors), model)
         if not model.evaluation.value < point.value:
+            self._coarse_gap = np.inf  # perhaps for want of precision
             return point
         left, right = self._split(factors)
         self._factors, self._iterate = factors, FactoredMatrix.from_svd(left, np.ones(left.shape[1]), right)
@@ -113,6 +123,7 @@ class FactorDescent(Corrector):
     def _times(self, matrix: Any, factors: Array) -> Array:
         """Return the matrix times the columns' factors, and its transpose times the rows'."""
         left, right = self._split(factors)
+        matrix = matrix.astype(factors.dtype, copy=False)
         return np.vstack([matrix @ right, matrix.T @ left])
 
     def _multiplier(self, model: _Model) -> float:
@@ -136,8 +147,10 @@ class FactorDescent(Corrector):
         """Step towards the mean of the singular vectors that the gradient has beyond those of the model."""
         row_weights, column_weights = self._split(self._weights)
         matrix = scaled(gradient, 1.0 / row_weights[:, 0], 1.0 / column_weights[:, 0])
+        matrix = matrix.astype(model.factors.dtype, copy=False)
         wanted = min(max(_BATCH, int(_BATCH_SHARE * model.factors.shape[1])), *matrix.shape)
-        basis = self._rng.standard_normal((matrix.shape[1], min(wanted + _SPARE, *matrix.shape)))
+        size = matrix.shape[1], min(wanted + _SPARE, *matrix.shape)
+        basis = self._rng.standard_normal(size, dtype=matrix.dtype)
         if isinstance(atom, RankOne):
             basis[:, 0] = column_weights[:, 0] * atom.right
         for _ in range(_ROUNDS):
@@ -150,27 +163,32 @@ class FactorDescent(Corrector):
         new = np.vstack([-left[:, :wanted], basis @ right[:wanted].T])[:, excess > 0.0]
         new *= np.sqrt(excess[excess > 0.0] * (self.radius / excess.sum())) / self._weights
         change = self._predict(new) - model.predictions
-        fall, bend = -inner(model.evaluation.residual, change), inner(self._curvature, change * change)
+        fall, bend = -inner(model.evaluation.residual, change), self._bend(change, change)
         if not fall > 0.0:
             return model
         step = fall / bend if fall < bend else 1.0
         return self._at(
-            np.hstack([np.sqrt(1.0 - step) * model.factors, np.sqrt(step) * new]),
+            np.hstack([(1.0 - step) ** 0.5 * model.factors, step**0.5 * new]),
             model.predictions + step * change,
             model,
         )
+
+    def _bend(self, change: Array, other: Array) -> float:
+        """Return the second derivative of the quadratic upper bound, along two changes of predictions."""
+        return self.loss.curvature * float(np.einsum("i,i,i->", self.loss.weights, change, other))
 
     def _at(self, factors: Array, predictions: Array, last: _Model) -> _Model:
         return _Model(factors, predictions, self.loss.evaluate(predictions, last.evaluation.intercept))
 
     def _descend(self, model: _Model, gap: float) -> _Model:
         """Minimise over the factors by conjugate gradients."""
-        squares = self._weights**2
+        squares = (self._weights**2).astype(model.factors.dtype)
+        weights = self.entries.adjoint(self.loss.weights)
         slope = direction = np.zeros_like(model.factors)
         scale = np.zeros_like(squares)
         fall = np.inf
         for n_steps in range(_MAX_STEPS):
-            size = float(np.sum(squares * model.factors**2))
+            size = float(np.vdot(squares * model.factors, model.factors))
             multiplier = self._multiplier(model)
             held = multiplier > 0.0 and size >= 2.0 * self.radius * (1.0 - _ON_SPHERE)
             multiplier *= held
@@ -179,7 +197,8 @@ class FactorDescent(Corrector):
             slope += multiplier * squares * model.factors
             if n_steps % _STALE == 0:
                 # One number for a row of a factor: it does not depend on the basis the factors have.
-                diagonal = self._times(self._curvatures, np.mean(model.factors**2, axis=1, keepdims=True))
+                means = np.mean(model.factors**2, axis=1, keepdims=True)
+                diagonal = self.loss.curvature * self._times(weights, means)
                 shift = max(multiplier, _SHIFT * float(np.mean(diagonal / squares)), _TINY)
                 scale = 1.0 / (diagonal + shift * squares)
             step = -scale * slope
@@ -191,23 +210,32 @@ class FactorDescent(Corrector):
             direction = step + max((fall + float(np.vdot(past_slope, step))) / past_fall, 0.0) * direction
             if np.vdot(slope, direction) >= 0.0:
                 direction = step
-            following = self._search(model, direction, size, held)
+            following = self._search(model, direction, squares, size, held)
             if following is None:
                 break
             model = following
         return model
 
-    def _search(self, model: _Model, direction: Array, size: float, held: bool) -> _Model | None:
+    def _search(
+        self, model: _Model, direction: Array, squares: Array, size: float, held: bool
+    ) -> _Model | None:
         """Go along a direction of the factors, and back to the ball; None if there is nothing to win.
 
         Where the bound holds the factors, they stay on the sphere. With a share s of their squares the
         factors ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
         """
-        ahead, behind = self._predict(model.factors + direction), self._predict(model.factors - direction)
-        first, second = 0.5 * (ahead - behind), 0.5 * (ahead + behind) - model.predictions
-        parts = np.stack([model.predictions, first, second])
-        slopes, bends = parts @ model.evaluation.residual, (self._curvature * parts) @ parts.T
-        weighted = self._weights**2 * direction
+        first, behind = self._predict(model.factors + direction), self._predict(model.factors - direction)
+        # In place, for there may be many millions of entries.
+        first -= behind
+        first *= 0.5
+        behind += first
+        second = behind - model.predictions
+        parts = model.predictions, first, second
+        slopes = np.array([inner(model.evaluation.residual, part) for part in parts])
+        bends = np.zeros((3, 3))
+        for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)):
+            bends[i, j] = bends[j, i] = self._bend(parts[i], parts[j])
+        weighted = squares * direction
         cross, square = float(np.vdot(weighted, model.factors)), float(np.vdot(weighted, direction))
 
         def shrinkage(steps: Any) -> Any:
@@ -229,17 +257,19 @@ class FactorDescent(Corrector):
             return None
         step = float(steps[np.argmin(values)])
         share = float(shrinkage(step))
-        return self._at(
-            np.sqrt(share) * (model.factors + step * direction),
-            share * (model.predictions + step * first + step * step * second),
-            model,
-        )
+        predictions = second
+        for factor, summand in ((step, first), (step, model.predictions)):
+            predictions *= factor
+            predictions += summand
+        predictions *= share
+        return self._at(share**0.5 * (model.factors + step * direction), predictions, model)
 
 
-def scaled(matrix: Any, rows: Array, columns: Array) -> Any:
-    """Return a matrix, dense or CSR, with its rows and columns multiplied by numbers."""
+def scaled(matrix: Any, rows: Array, columns: Array, unit: float = 1.0) -> Any:
+    """Return a matrix, dense or CSR, in another unit, with its rows and columns multiplied by numbers."""
     if isinstance(matrix, np.ndarray):
-        return rows[:, np.newaxis] * matrix * columns
-    data = matrix.data * np.repeat(rows, np.diff(matrix.indptr))
+        return rows[:, np.newaxis] * (matrix / unit) * columns
+    data = matrix.data / unit
+    data *= np.repeat(rows, np.diff(matrix.indptr))
     data *= columns[matrix.indices]
     return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)

@@ -33,8 +33,8 @@ _SPARSE_GRAM_TERM, _DENSE_GRAM_TERM = 1e-8, 8e-11
 _GATHER = 6e-9
 # From this share of all entries on it pays to compute them all.
 _FULL = 0.025
-# Numbers of a factor that are gathered at once.
-_PRODUCTS_BLOCK = 131_072
+# Numbers of factors, or of entries, that are gathered at once: they stay in the cache.
+_PRODUCTS_BLOCK, _SPREAD_BLOCK = 131_072, 131_072
 
 
 @final
@@ -273,7 +273,9 @@ class ObservedEntries(LinearMap):
     @cached_property
     def _is_ordered(self) -> bool:
         """Whether the entries are distinct and sorted by row, then column: a residual is CSR data then."""
-        return bool(np.all(self._positions[1:] > self._positions[:-1]))
+        rows, columns = self.row_indices, self.column_indices
+        next_column = (rows[1:] == rows[:-1]) & (columns[1:] > columns[:-1])
+        return bool(np.all((rows[1:] > rows[:-1]) | next_column))
 
     @cached_property
     def _distinct(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -281,11 +283,15 @@ class ObservedEntries(LinearMap):
         return np.unique(self._positions, return_inverse=True)
 
     @cached_property
-    def _pattern(self) -> sparse.csr_matrix:
-        """A CSR matrix with the distinct entries stored."""
-        positions = self._positions if self._is_ordered else self._distinct[0]
-        rows, columns = np.divmod(positions, self.shape[1])
-        return sparse.csr_matrix((np.zeros(len(rows)), (rows, columns)), shape=self.shape)
+    def _pattern(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Column indices and row starts of a CSR matrix with the distinct entries stored."""
+        rows, columns = self.row_indices, self.column_indices
+        if not self._is_ordered:
+            rows, columns = np.divmod(self._distinct[0], self.shape[1])
+        starts = np.append(0, np.cumsum(np.bincount(rows, minlength=self.shape[0])))
+        # SciPy has a type of its own choice for the indices, and converts others each time.
+        matrix = sparse.csr_matrix((np.zeros(len(rows), dtype=bool), columns, starts), shape=self.shape)
+        return matrix.indices, matrix.indptr
 
     def totals(self, values: Array) -> Array:
         """Sum values of entries over the repetitions of each distinct entry."""
@@ -307,9 +313,9 @@ class ObservedEntries(LinearMap):
         if not self._is_ordered or len(self.row_indices) < _FULL * n_rows * n_columns:
             return products_at(left, right, self.row_indices, self.column_indices)
         # It is faster to have BLAS compute all entries of some rows.
-        result = np.empty(len(self.row_indices))
+        result = np.empty(len(self.row_indices), dtype=np.result_type(left, right))
         size = max(1, _GRAM_BLOCK // n_columns)
-        starts = self._pattern.indptr[[*range(0, n_rows, size), n_rows]]
+        starts = self._pattern[1][[*range(0, n_rows, size), n_rows]]
         for row, (start, end) in zip(range(0, n_rows, size), pairwise(starts.tolist()), strict=True):
             block = left[row : row + size] @ right.T
             places = self._positions[start:end] - row * n_columns
@@ -328,8 +334,25 @@ class ObservedEntries(LinearMap):
 
     def adjoint(self, residual: Array) -> sparse.csr_matrix:
         """Return the sparse matrix with the residual at the observed entries."""
-        pattern = self._pattern
-        return sparse.csr_matrix((self.totals(residual), pattern.indices, pattern.indptr), shape=self.shape)
+        return sparse.csr_matrix((self.totals(residual), *self._pattern), shape=self.shape)
+
+    def margins(self, values: Array) -> Array:
+        """Sum values of entries over each row, then over each column."""
+        matrix = self.adjoint(values)
+        return np.concatenate([matrix @ np.ones(self.shape[1]), matrix.T @ np.ones(self.shape[0])])
+
+    def spread(self, margins: Array) -> Array:
+        """Return, for each entry, the number of its row plus that of its column."""
+        row_margins, column_margins = np.split(margins, self.shape[:1])
+        result = np.empty(len(self.row_indices))
+        for start in range(0, len(result), _SPREAD_BLOCK):
+            part = slice(start, start + _SPREAD_BLOCK)
+            np.add(
+                row_margins[self.row_indices[part]],
+                column_margins[self.column_indices[part]],
+                out=result[part],
+            )
+        return result
 
     def adjoint_rounding(self) -> sparse.csr_matrix:
         """Return zero: an entry of the adjoint is one residual, or a sum of few."""
@@ -352,13 +375,14 @@ def products_at(
 
     The factors are read in blocks that stay in the cache, into the same memory each time.
     """
-    result = np.zeros(len(rows))
+    kind = np.result_type(left, right)
+    result = np.zeros(len(rows), dtype=kind)
     rank = left.shape[1]
     if not (rank and len(rows)):
         return result
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     size = min(max(_PRODUCTS_BLOCK // rank, 1), len(rows))
-    left_block, right_block = np.empty((size, rank)), np.empty((size, rank))
+    left_block, right_block = np.empty((2, size, rank), dtype=kind)
     for start in range(0, len(rows), size):
         part = slice(start, min(start + size, len(rows)))
         lefts, rights = left_block[: part.stop - start], right_block[: part.stop - start]

@@ -368,6 +368,8 @@ class _Run:
     def _between(self, past: Cut, newest: Cut, weight: float) -> Cut:
         """Average two planes by their directions: no product with the data."""
         plane = past.plane.blend(newest.plane, weight)
+        if not isinstance(newest.direction, np.ndarray):  # the residual itself, at its entries
+            return self._minimise(plane)
         direction = (1.0 - weight) * past.direction + weight * newest.direction
         minimum = self.constraint.lmo(direction, self.hint)
         depth = max(past.depth, newest.depth) + 1
