@@ -15,8 +15,9 @@ from .engine import NuclearBall
 
 # Numbers in the equations of new rows that are solved at once.
 _BLOCK = 1 << 20
-# Radii to choose from, and the share of the values that decides.
-_RADII, _HELD_OUT = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), 0.1
+# Radii to choose from, and the share of the values that decides. The search ends where the squared error is
+# so many times that of the best one.
+_RADII, _HELD_OUT, _WORSE = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), 0.1, 1.1
 # Of the largest squared singular value: keeps equations solvable where nothing else does.
 _RIDGE = 1e-10
 
@@ -136,7 +137,8 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             completed = trial._fit_entries(*known, seed)._complete(*known)
             left = (completed[rows, columns] - values[held_out]) / trial.scales_[columns]
             errors.append(float(np.sum(left**2)))
-            if errors[-1] > errors[0]:
+            # Beyond the best radius the values are interpolated, now with a larger error, now a smaller one.
+            if errors[-1] > _WORSE * min(errors):
                 break
         return _RADII[int(np.argmin(errors))]
 

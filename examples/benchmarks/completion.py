@@ -4,6 +4,7 @@
     python examples/benchmarks/completion.py larger --data DIR     # MovieLens 1M, two folds of ten
     python examples/benchmarks/completion.py gap --data DIR        # seconds to a certified gap
     python examples/benchmarks/completion.py scale                 # 25 million made entries
+    python examples/benchmarks/completion.py impute                # data sets of scikit-learn with holes
 
 DIR holds ml-100k/ as published by GroupLens, and the ratings of MovieLens 1M as
 ml-1m/ratings_6040x3952_csr.npz, a SciPy sparse matrix. Every model has one or two parameters chosen by
@@ -21,9 +22,12 @@ from time import perf_counter
 
 import numpy as np
 from scipy import sparse
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.model_selection import KFold
 
-from skfw import HFWMatrixCompletion
+from skfw import HFWImputer, HFWMatrixCompletion
 
 N_THREADS = 2
 N_FOLDS = 3
@@ -112,19 +116,25 @@ def tune(model, entries, values):
 
 
 def compare(splits, with_svdpp, tuned_once):
-    """Print errors, seconds and parameters of all models on all splits."""
-    print(f"{'model':15} {'RMSE':>8} {'seconds':>8}  by split, with what was chosen")
-    for name, model in models(with_svdpp).items():
-        errors, seconds, chosen = [], [], None
-        for train, train_values, test, test_values in splits:
-            if chosen is None or not tuned_once:
-                chosen = tune(model, train, train_values)
+    """Print errors, seconds and parameters of all models on all splits, fitted in turn."""
+    found, chosen = {name: [] for name in models(with_svdpp)}, {}
+    for number, (train, train_values, test, test_values) in enumerate(splits):
+        for name, model in models(with_svdpp).items():
+            if number == 0 or not tuned_once:
+                chosen[name] = tune(model, train, train_values)
+        for name, model in models(with_svdpp).items():
             start = perf_counter()
-            model.fit(train, train_values, **chosen)
-            seconds.append(perf_counter() - start)
-            errors.append(rmse(model.predict(test), test_values))
-        by_split = " ".join(f"{error:.4f}" for error in errors)
-        print(f"{name:15} {np.mean(errors):8.4f} {np.median(seconds):8.2f}  {by_split}  {chosen}", flush=True)
+            model.fit(train, train_values, **chosen[name])
+            seconds = perf_counter() - start
+            found[name].append((rmse(model.predict(test), test_values), seconds, chosen[name]))
+    print(f"{'model':15} {'RMSE':>8} {'seconds':>8}  by split: RMSE and what was chosen")
+    for name, fits in found.items():
+        errors, seconds, params = zip(*fits, strict=True)
+        by_split = ", ".join(
+            f"{error:.4f} " + " ".join(f"{value:g}" for value in chosen.values())
+            for error, chosen in zip(errors, params, strict=True)
+        )
+        print(f"{name:15} {np.mean(errors):8.4f} {np.median(seconds):8.2f}  {by_split}", flush=True)
 
 
 def published_splits(folder):
@@ -235,12 +245,34 @@ def scale(largest):
         )
 
 
+def impute():
+    """Print errors and seconds of imputers where 30 % of the values are missing at random."""
+    imputers = {
+        "mean": SimpleImputer(),
+        "KNNImputer": KNNImputer(),
+        "IterativeImputer": IterativeImputer(random_state=0),
+        "HFWImputer": HFWImputer(random_state=0),
+    }
+    warnings.simplefilter("ignore")  # IterativeImputer seldom converges in its ten rounds
+    print(f"{'data':20} {'imputer':17} {'error':>6} {'seconds':>8}   error in standard deviations")
+    for load in (load_digits, load_breast_cancer, load_wine, load_diabetes):
+        X = load().data
+        X = X[:, X.std(axis=0) > 0]
+        holes = np.random.default_rng(0).uniform(size=X.shape) < 0.3
+        for name, imputer in imputers.items():
+            start = perf_counter()
+            completed = imputer.fit_transform(np.where(holes, np.nan, X))
+            seconds = perf_counter() - start
+            error = np.sqrt(np.mean(((completed - X) / X.std(axis=0))[holes] ** 2))
+            print(f"{load.__name__[5:]:20} {name:17} {error:6.3f} {seconds:8.2f}", flush=True)
+
+
 def main():
     """Run one of the comparisons."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["ratings", "larger", "gap", "scale"])
+    parser.add_argument("what", choices=["ratings", "larger", "gap", "scale", "impute"])
     parser.add_argument("--data", type=Path, help="folder with the MovieLens files")
     parser.add_argument("--svdpp", action="store_true", help="with SVD++, which takes many minutes")
     parser.add_argument("--largest", type=int, default=25_000_000, help="for `scale`: most entries")
@@ -251,6 +283,8 @@ def main():
         compare(list(random_splits(options.data)), options.svdpp, tuned_once=True)
     elif options.what == "gap":
         time_to_gap(options.data)
+    elif options.what == "impute":
+        impute()
     else:
         scale(options.largest)
 

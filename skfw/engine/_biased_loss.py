@@ -14,7 +14,7 @@ from ._protocols import Array, Evaluation, Hessian, Loss
 from ._sums import inner
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction.
-_PRECISION = 1e-12
+_PRECISION = 1e-10
 _MAX_STEPS = 100
 
 

@@ -8,6 +8,8 @@ stationary point but the optimum can hold the iterate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -26,14 +28,16 @@ _BATCH, _BATCH_SHARE = 20, 0.5
 # They are found by this many rounds of subspace iteration, with some vectors more than wanted.
 _ROUNDS, _SPARE = 2, 4
 # A descent ends when the next step promises less than this fraction of the gap, times the relative gap.
-_SHARE = 0.05
+_SHARE = 0.1
 _MAX_STEPS = 20
-# A preconditioner is made anew after so many steps, and is bounded below by this fraction of its mean.
-_STALE, _SHIFT = 5, 0.3
+# A preconditioner is made anew after so many steps, and shifted by this multiple of its mean.
+_STALE, _SHIFT = 5, 1.0
 # Of so many entries factors are improved in single precision, until the gap is this fraction of the first
 # objective. Of fewer it would save nothing. The objective and the radius must be within its range.
 _MANY_ENTRIES, _COARSE = 10_000, 1e-3
 _SMALLEST, _LARGEST = 1e-15, 1e15
+# Of so many, two threads are faster than one even beside other work.
+_WORTH_A_THREAD = 500_000
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
 _SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-5
@@ -89,6 +93,7 @@ class FactorDescent(Corrector):
         self._iterate: FactoredMatrix | None = None
         self._factors: Array = np.zeros((len(self._weights), 0))
         self._coarse_gap: float | None = None
+        self._both = _at_once if len(loss.weights) >= _WORTH_A_THREAD else _in_turn
 
     def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
         """Take in new singular vectors, and descend until little of the gap is left to these factors."""
@@ -124,7 +129,7 @@ class FactorDescent(Corrector):
         """Return the matrix times the columns' factors, and its transpose times the rows'."""
         left, right = self._split(factors)
         matrix = matrix.astype(factors.dtype, copy=False)
-        return np.vstack([matrix @ right, matrix.T @ left])
+        return np.vstack(self._both(lambda: matrix @ right, lambda: matrix.T @ left))
 
     def _multiplier(self, model: _Model) -> float:
         """Return what the bound of the norm holds up, at a stationary point."""
@@ -224,7 +229,9 @@ class FactorDescent(Corrector):
         Where the bound holds the factors, they stay on the sphere. With a share s of their squares the
         factors ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
         """
-        first, behind = self._predict(model.factors + direction), self._predict(model.factors - direction)
+        first, behind = self._both(
+            lambda: self._predict(model.factors + direction), lambda: self._predict(model.factors - direction)
+        )
         # In place, for there may be many millions of entries.
         first -= behind
         first *= 0.5
@@ -263,6 +270,22 @@ class FactorDescent(Corrector):
             predictions += summand
         predictions *= share
         return self._at(share**0.5 * (model.factors + step * direction), predictions, model)
+
+
+def _in_turn(first: Callable[[], Array], second: Callable[[], Array]) -> tuple[Array, Array]:
+    return first(), second()
+
+
+def _at_once(first: Callable[[], Array], second: Callable[[], Array]) -> tuple[Array, Array]:
+    """Compute two arrays in two threads: NumPy and SciPy let go of Python's lock meanwhile."""
+
+    def quietly() -> Array:
+        with np.errstate(all="ignore"):  # each thread has its own setting
+            return second()
+
+    with ThreadPoolExecutor(1) as other:
+        later = other.submit(quietly)
+        return first(), later.result()
 
 
 def scaled(matrix: Any, rows: Array, columns: Array, unit: float = 1.0) -> Any:

@@ -347,11 +347,8 @@ class ObservedEntries(LinearMap):
         result = np.empty(len(self.row_indices))
         for start in range(0, len(result), _SPREAD_BLOCK):
             part = slice(start, start + _SPREAD_BLOCK)
-            np.add(
-                row_margins[self.row_indices[part]],
-                column_margins[self.column_indices[part]],
-                out=result[part],
-            )
+            np.take(row_margins, self.row_indices[part], out=result[part], mode="clip")
+            result[part] += column_margins.take(self.column_indices[part], mode="clip")
         return result
 
     def adjoint_rounding(self) -> sparse.csr_matrix:
