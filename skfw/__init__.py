@@ -1,5 +1,6 @@
 """Norm-constrained learning for scikit-learn, with a certified optimality gap."""
 
+from ._displays import CompletionDisplay, ConvergenceDisplay, RadiusPathDisplay
 from ._entries import entries_to_matrix, matrix_to_entries
 from ._imputer import HFWImputer
 from ._logistic import HFWLogisticRegression
@@ -14,4 +15,7 @@ __all__ = [
     "HFWImputer",
     "matrix_to_entries",
     "entries_to_matrix",
+    "ConvergenceDisplay",
+    "RadiusPathDisplay",
+    "CompletionDisplay",
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from time import perf_counter
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -24,6 +25,18 @@ from .engine import (
     sample_start,
 )
 
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # before scikit-learn 1.9
+
+    class CallbackSupportMixin:
+        """Stands in for scikit-learn's own: there are no callbacks."""
+
+    def with_callbacks(method):
+        """Return the method as it is."""
+        return method
+
+
 # Data is small if two products with it take less than so many seconds.
 _SMALL = 2e-3
 
@@ -33,7 +46,7 @@ def _thread_control() -> ThreadpoolController:
     return ThreadpoolController()  # looks for the libraries, which takes milliseconds
 
 
-class CertifiedFitMixin:
+class CertifiedFitMixin(CallbackSupportMixin):
     """Solves the problem an estimator has built, and sets the attributes of the certificate."""
 
     def _check_solver_params(self) -> None:
@@ -47,6 +60,31 @@ class CertifiedFitMixin:
         if self.lipschitz is not None:
             check_number("lipschitz", self.lipschitz, above=0.0)
 
+    @contextmanager
+    def _callbacks(self, X, y, sample_weight, model):
+        """Tell scikit-learn's callbacks of a fit; yield what tells them of an iterate.
+
+        `model` gives the fitted attributes for an iterate and its intercept. They are asked for only if a
+        callback wants to see the model.
+        """
+        if not hasattr(self, "_init_callback_context"):
+            yield None
+            return
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        data = {"estimator": self, "X": X, "y": y, "metadata": metadata}
+        fit = self._init_callback_context(max_subtasks=self.max_iter + 1)
+        fit.call_on_fit_task_begin(**data)
+
+        def report(state: State) -> bool:
+            iterate = fit.subcontext(task_name="iteration")
+            iterate.call_on_fit_task_begin(**data)
+            return iterate.call_on_fit_task_end(
+                **data, reconstruction_attributes=lambda: model(state.x, state.intercept)
+            )
+
+        yield report
+        fit.call_on_fit_task_end(**data, reconstruction_attributes={})
+
     def _solve(
         self,
         loss: Loss,
@@ -56,8 +94,9 @@ class CertifiedFitMixin:
         *,
         unit: float = 1.0,
         corrective: bool = False,
+        report=None,
     ) -> Result:
-        """Run the solver; the objective is reported in units of `unit`."""
+        """Run the solver; the objective is reported in units of `unit`, and each iterate to `report`."""
 
         @cache
         def lipschitz() -> float:
@@ -89,7 +128,7 @@ class CertifiedFitMixin:
                 tolerance=self.tol * null,
                 max_iter=self.max_iter,
                 start=start,
-                callback=_print_progress if self.verbose else None,
+                callback=_Printer(unit, report) if self.verbose else report,
                 **options,
             )
         self.n_iter_ = result.n_iter
@@ -104,8 +143,8 @@ class CertifiedFitMixin:
             for name in ("objective", "lower_bound", "gap"):
                 self.trace_[name] = unit * self.trace_[name]
         if self.verbose:
-            print(f"{result.status} after {result.n_iter} steps, certified gap {self.gap_:.3g}")
-        if not self.converged_:
+            print(f"{result.status} after {result.n_iter} iterations, certified gap {self.gap_:.3g}")
+        if result.status in ("max_iter", "stalled"):
             relative = result.gap / null if null > 0.0 else np.inf
             advice = "raise max_iter, scale the features, or lower the radius"
             if result.status == "stalled":
@@ -116,15 +155,25 @@ class CertifiedFitMixin:
                 f"model; tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a "
                 f"smaller one {advice}.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=3 + hasattr(self, "_init_callback_context"),  # which wraps `fit`
             )
         return result
 
 
-def _print_progress(state: State) -> None:
-    """Print the iterations 0, 1, ..., 9, 10, 20, ..., 90, 100, 200, ..."""
-    if state.iteration == 0:
-        print(f"{'iteration':>9} {'objective':>12} {'lower bound':>12} {'gap':>9}")
-    digits = str(state.iteration)
-    if not digits[1:].strip("0"):
-        print(f"{state.iteration:9d} {state.objective:12.6g} {state.lower_bound:12.6g} {state.gap:9.2e}")
+class _Printer:
+    """Prints the iterations 0, 1, ..., 9, 10, 20, ..., 90, 100, 200, ... of a run as a table."""
+
+    def __init__(self, unit: float, report) -> None:
+        self._unit, self._report, self._began = unit, report, perf_counter()
+
+    def __call__(self, state: State) -> bool | None:
+        if state.iteration == 0:
+            print(f"{'iteration':>9} {'objective':>12} {'gap':>9} {'atoms':>7} {'seconds':>8}")
+        if not str(state.iteration)[1:].strip("0"):
+            objective, gap, seconds = self._unit * state.objective, self._unit * state.gap, self._seconds
+            print(f"{state.iteration:9d} {objective:12.6g} {gap:9.2e} {state.atoms:7d} {seconds:8.2f}")
+        return self._report(state) if self._report else None
+
+    @property
+    def _seconds(self) -> float:
+        return perf_counter() - self._began

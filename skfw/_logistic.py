@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -11,7 +13,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin
+from ._certified import CertifiedFitMixin, with_callbacks
 from ._params import LOGISTIC_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
 from .engine import DesignMatrix, LogisticLoss, MultinomialLoss
 
@@ -261,6 +263,7 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         self.warm_start = warm_start
         self.verbose = verbose
 
+    @with_callbacks
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
 
@@ -281,8 +284,10 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         X, y = validate_data(self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
         loss, design, classes = self._problem(X, y, sample_weight)
         start = self._start(constraint, design, classes)
-        result = self._solve(loss, design, constraint, start, corrective=self.corrective)
-        self._set_model(result, classes, X.dtype)
+        model = partial(self._model, classes, X.dtype)
+        with self._callbacks(X, y, sample_weight, model) as report:
+            result = self._solve(loss, design, constraint, start, corrective=self.corrective, report=report)
+            vars(self).update(model(result.x, result.intercept))
         return self
 
     def _constraint(self):
@@ -319,13 +324,13 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         weights = check_sample_weight(weights * self._class_weights(y, weights), len(y), "class_weight")
         return weights / weights.sum()
 
-    def _set_model(self, result, classes, dtype):
-        self.classes_ = classes
-        self.coef_ = np.atleast_2d(result.x.T).astype(dtype)
-        intercept = np.atleast_1d(result.intercept)
+    def _model(self, classes, dtype, x, intercept):
+        """Return the fitted attributes of an iterate."""
+        intercept = np.atleast_1d(intercept)
         if len(classes) > 2:  # the softmax ignores a common shift
             intercept = intercept - intercept.mean()
-        self.intercept_ = intercept.astype(dtype)
+        coef = np.atleast_2d(x.T).astype(dtype)
+        return {"classes_": classes, "coef_": coef, "intercept_": intercept.astype(dtype)}
 
     def _class_weights(self, y, weights):
         """Return the class weight of each sample; "balanced" counts the samples with their weights."""

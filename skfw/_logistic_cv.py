@@ -93,7 +93,7 @@ def fit_path(template, radii, X, y, sample_weight):
                 start = constraint.scale_into(old)
         result = model._solve(loss, design, constraint, start, corrective=model.corrective)
         path, value = [path[-1], (radius, result.x)], result.objective
-        model._set_model(result, classes, X.dtype)
+        vars(model).update(model._model(classes, X.dtype, result.x, result.intercept))
         model.n_features_in_ = X.shape[1]
         yield model
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin
+from ._certified import CertifiedFitMixin, with_callbacks
 from ._ids import IdEncoder, keep_ids
 from ._params import (
     COMPLETION_CONSTRAINTS,
@@ -174,6 +175,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_callbacks
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
 
@@ -196,22 +198,22 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         weights = check_sample_weight(sample_weight, len(y))
         # How many entries say the same with weights of one; the penalty of the biases counts in entries.
         total = len(y) if sample_weight is None else float(np.mean(np.asarray(sample_weight)) * len(y))
-        if not weights.all():
-            X, y, weights = X[weights > 0.0], y[weights > 0.0], weights[weights > 0.0]
+        kept = slice(None) if weights.all() else weights > 0.0
+        ids, values, weights = X[kept], y[kept], weights[kept]
 
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
-        rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
+        rows, columns = row_encoder.fit(ids[:, :1]), column_encoder.fit(ids[:, 1:])
         shape = len(row_encoder.ids), len(column_encoder.ids)
         order = np.argsort(rows * shape[1] + columns, kind="stable")  # memory is read in order then
-        y, weights = y[order], weights[order]
+        values, weights = values[order], weights[order]
         entries = ObservedEntries(rows[order].astype(np.int32), columns[order].astype(np.int32), shape)
         del rows, columns, order
         constraint = self._constraint(entries, weights)
         weights = weights / weights.sum()
         # Values are divided by `scale` so that nothing overflows, then by `unit`, which the radius counts in.
-        scale = float(np.abs(y).max()) or 1.0
-        loss, mean, biases = self._make_loss(entries, y / scale, weights, total)
-        unit = _observed_norm(entries, loss.evaluate(np.zeros(len(y))).residual, weights)
+        scale = float(np.abs(values).max()) or 1.0
+        loss, mean, biases = self._make_loss(entries, values / scale, weights, total)
+        unit = _observed_norm(entries, loss.evaluate(np.zeros(len(values))).residual, weights)
         unit = (unit if self.normalize else 1.0 / scale) or 1.0
         square = (scale * unit) * (scale * unit)
         if not np.isfinite(square):
@@ -220,21 +222,33 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             )
         start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
         loss = replace(loss, targets=loss.targets / unit)
-        result = self._solve(loss, entries, constraint, start, unit=square, corrective=self.corrective)
 
-        left, values, right = result.x.svd()
         self._row_encoder, self._column_encoder = row_encoder, column_encoder
         self.row_ids_ = row_encoder.ids[:, 0]
         self.column_ids_ = column_encoder.ids[:, 0] if X.shape[1] == 2 else column_encoder.ids
-        self.singular_values_ = scale * unit * values
-        self.row_factors_ = left * np.sqrt(self.singular_values_)
-        self.column_factors_ = right * np.sqrt(self.singular_values_)
-        self.rank_ = len(values)
-        self._observed = entries.adjoint(np.ones(len(y))).astype(bool)
+        self._observed = entries.adjoint(np.ones(len(values))).astype(bool)
         self.mean_ = scale * mean
-        biases = scale * biases + scale * unit * result.intercept
-        self.row_biases_, self.column_biases_ = np.split(biases, entries.shape[:1])
+        model = partial(self._model, scale * unit, scale * biases)
+        with self._callbacks(X, y, sample_weight, model) as report:
+            result = self._solve(
+                loss, entries, constraint, start, unit=square, corrective=self.corrective, report=report
+            )
+            vars(self).update(model(result.x, result.intercept))
         return self
+
+    def _model(self, unit, biases, x, intercept):
+        """Return the fitted attributes of an iterate."""
+        left, values, right = x.svd()
+        values = unit * values
+        row_biases, column_biases = np.split(biases + unit * intercept, [len(self.row_ids_)])
+        return {
+            "row_factors_": left * np.sqrt(values),
+            "column_factors_": right * np.sqrt(values),
+            "singular_values_": values,
+            "rank_": len(values),
+            "row_biases_": row_biases,
+            "column_biases_": column_biases,
+        }
 
     def _check_params(self) -> None:
         self._check_solver_params()
@@ -270,15 +284,15 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
 
-    def _make_loss(self, entries, y, weights, total):
+    def _make_loss(self, entries, values, weights, total):
         """Return the loss of the low-rank part, the mean, and biases that the loss does not know of."""
-        mean = float(weights @ y) if self.biases != "none" else 0.0
+        mean = float(weights @ values) if self.biases != "none" else 0.0
         penalties = [
             self.bias_penalty / total if self.biases in names and self.bias_penalty is not None else np.inf
             for names in (("rows", "both"), ("columns", "both"))
         ]
         biases = np.zeros(sum(entries.shape))
-        left = y - mean
+        left = values - mean
         if self.bias_penalty is None:
             row_biases, column_biases = np.split(biases, entries.shape[:1])
             if self.biases in ("rows", "both"):

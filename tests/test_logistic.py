@@ -243,16 +243,6 @@ def test_not_converged_says_so():
     assert model.gap_ > 0
 
 
-def test_verbose_prints_a_table(capsys):
-    HFWLogisticRegression(verbose=True, radius=3).fit(X2, y2)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["iteration", "objective", "lower", "bound", "gap"]
-    assert [int(line.split()[0]) for line in lines[1:4]] == [0, 1, 2]
-    assert lines[-1].startswith("converged after")
-    HFWLogisticRegression(radius=3, verbose=False).fit(X2, y2)
-    assert capsys.readouterr().out == ""
-
-
 def test_inputs_are_not_modified():
     for kind in (np.asarray, sparse.csr_matrix, sparse.csc_matrix):
         X, y, w = kind(X2.copy()), y2.copy(), np.ones(len(y2))

@@ -50,9 +50,11 @@ class State:
     ----------
     iteration : int
         Number of steps taken so far.
-    x, predictions : the iterate and its predictions
+    x, predictions, intercept : the iterate
+    atoms : int
+        The number of its nonzeros, or of its rank-one terms.
     objective : float
-        The loss at this iterate.
+        Its loss.
     lower_bound : float
         The best lower bound of the optimum so far.
     gap : float
@@ -62,6 +64,8 @@ class State:
     iteration: int
     x: Iterate
     predictions: Array
+    intercept: float | Array
+    atoms: int
     objective: float
     lower_bound: float
     gap: float
@@ -180,7 +184,8 @@ def frank_wolfe(
     for iteration in range(max_iter + 1):
         run.average_planes(iteration)
         point, lower_bound, gap = run.point, run.lower_bound, run.best.value - run.lower_bound
-        state = State(iteration, point.x, point.predictions, point.value, lower_bound, gap)
+        atoms, intercept = _size(point.x), point.evaluation.intercept
+        state = State(iteration, point.x, point.predictions, intercept, atoms, point.value, lower_bound, gap)
         stopped = callback is not None and callback(state)
         idle, last_gap = 0 if gap < last_gap else idle + 1, gap
         stalled = corrector is not None and idle >= _PATIENCE
@@ -192,7 +197,7 @@ def frank_wolfe(
             gap=gap,
             step=step,
             weight=run.weight,
-            atoms=_size(point.x),
+            atoms=atoms,
         )
         if last:
             break

@@ -1,0 +1,375 @@
+"""Pictures of a fitted model, in scikit-learn's convention. They need matplotlib."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ._entries import entries_to_matrix
+from ._ids import keep_ids
+from ._logistic_cv import hfw_logistic_path
+
+
+def _axes(ax, n_axes=1):
+    """Return the figure and the axes to draw in, new ones if none are given."""
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("A display needs matplotlib: pip install matplotlib") from error
+    if ax is None:
+        _, ax = plt.subplots(1, n_axes, figsize=(max(6.4, 3.2 * n_axes), 4.2), layout="constrained")
+    first = np.ravel(ax)[0]
+    if len(np.ravel(ax)) != n_axes:
+        raise ValueError(f"ax must be {n_axes} axes; got {len(np.ravel(ax))}.")
+    return first.figure, ax
+
+
+def _inside(estimator):
+    """Return the model inside a search or a pipeline."""
+    while True:
+        if hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        elif hasattr(estimator, "steps"):
+            estimator = estimator.steps[-1][1]
+        else:
+            return estimator
+
+
+class ConvergenceDisplay:
+    """The objective of a run, with the certified gap as a band below it.
+
+    Make one with `from_estimator`; draw it again with `plot`.
+
+    Parameters
+    ----------
+    trace : dict of str to ndarray
+        The `trace_` of a fitted model.
+    name : str, optional
+        What the legend calls the model.
+
+    Attributes
+    ----------
+    line_ : matplotlib Line2D
+        The objective.
+    bound_ : matplotlib Line2D
+        The lower bound.
+    band_ : matplotlib collection
+        Between the best objective so far and the lower bound: the optimum lies in it.
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from skfw import ConvergenceDisplay, HFWLogisticRegression
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = HFWLogisticRegression(radius=5).fit(scale(X), y)
+    >>> display = ConvergenceDisplay.from_estimator(model)
+    """
+
+    def __init__(self, *, trace, name=None):
+        self.trace = trace
+        self.name = name
+
+    @classmethod
+    def from_estimator(cls, estimator, *, against="iterations", name=None, ax=None, **kwargs):
+        """Draw the run of a fitted model.
+
+        Parameters
+        ----------
+        estimator : HFWLogisticRegression, HFWMatrixCompletion or other model with `trace_`
+            Fitted. Of a pipeline or a search the model inside is taken.
+        against : {"iterations", "seconds"}, default="iterations"
+            The horizontal axis.
+        name : str, optional
+            What the legend calls the model; by default its class.
+        ax : matplotlib Axes, optional
+            Where to draw. Pass the same axes for several models to compare them.
+        **kwargs
+            Passed on to matplotlib's ``plot`` for the objective.
+
+        Returns
+        -------
+        ConvergenceDisplay
+        """
+        model = _inside(estimator)
+        check_is_fitted(model, "trace_")
+        display = cls(trace=model.trace_, name=name or type(model).__name__)
+        return display.plot(ax, against=against, **kwargs)
+
+    def plot(self, ax=None, *, against="iterations", name=None, **kwargs):
+        """Draw the run.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        against : {"iterations", "seconds"}, default="iterations"
+        name : str, optional
+        **kwargs
+            Passed on to matplotlib's ``plot`` for the objective.
+
+        Returns
+        -------
+        self
+        """
+        if against not in ("iterations", "seconds"):
+            raise ValueError(f"against must be 'iterations' or 'seconds'; got against={against!r}.")
+        self.figure_, self.ax_ = _axes(ax)
+        objective, bound = self.trace["objective"], self.trace["lower_bound"]
+        across = self.trace["seconds"] if against == "seconds" else np.arange(len(objective))
+        (self.line_,) = self.ax_.plot(across, objective, **{"label": name or self.name, **kwargs})
+        color = self.line_.get_color()
+        (self.bound_,) = self.ax_.plot(across, bound, color=color, linestyle="--", linewidth=1)
+        best = np.minimum.accumulate(objective)
+        self.band_ = self.ax_.fill_between(across, bound, best, color=color, alpha=0.2, linewidth=0)
+        self.ax_.set(xlabel="iteration" if against == "iterations" else "seconds", ylabel="objective")
+        self.ax_.legend(title="line: objective; band: where the optimum is")
+        return self
+
+
+class RadiusPathDisplay:
+    """Coefficients or scores along the radius.
+
+    Make one with `from_estimator`, for scores, or `from_data`, for coefficients; draw it again with `plot`.
+
+    Parameters
+    ----------
+    radii : ndarray of shape (n_radii,)
+        In ascending order.
+    values : ndarray of shape (n_curves, n_radii)
+        Scores, a row for each fold, or coefficients, a row for each.
+    kind : {"scores", "coefficients"}
+    radius : float, optional
+        A radius to mark: the one chosen.
+    names : sequence of str, optional
+        Names of the coefficients.
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        The mean score, or the coefficients that are not zero everywhere.
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from skfw import RadiusPathDisplay
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> display = RadiusPathDisplay.from_data(scale(X), y, radii=10)
+    """
+
+    def __init__(self, *, radii, values, kind, radius=None, names=None):
+        self.radii = radii
+        self.values = values
+        self.kind = kind
+        self.radius = radius
+        self.names = names
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, **kwargs):
+        """Draw the scores of a cross-validation over the radius.
+
+        Parameters
+        ----------
+        estimator : HFWLogisticRegressionCV, or GridSearchCV over a radius alone
+            Fitted. Of a pipeline the last step is taken.
+        ax : matplotlib Axes, optional
+        **kwargs
+            Passed on to matplotlib's ``plot``.
+
+        Returns
+        -------
+        RadiusPathDisplay
+        """
+        if not hasattr(estimator, "cv_results_"):
+            estimator = _inside(estimator)
+        if hasattr(estimator, "cv_results_"):
+            radii, scores, radius = _searched(estimator)
+        else:
+            check_is_fitted(estimator, "scores_")
+            radii, scores, radius = estimator.radii_, estimator.scores_, estimator.radius_
+        return cls(radii=radii, values=scores, kind="scores", radius=radius).plot(ax, **kwargs)
+
+    @classmethod
+    def from_data(cls, X, y, radii=20, *, ax=None, params=None, **kwargs):
+        """Fit a path, and draw its coefficients.
+
+        Parameters
+        ----------
+        X, y, radii
+            As in `hfw_logistic_path`. The coefficients of all classes are drawn.
+        ax : matplotlib Axes, optional
+        params : dict, optional
+            Other parameters of `hfw_logistic_path`.
+        **kwargs
+            Passed on to matplotlib's ``plot``.
+
+        Returns
+        -------
+        RadiusPathDisplay
+        """
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        radii, coefs, _, _ = hfw_logistic_path(X, y, radii, **(params or {}))
+        if coefs.shape[1] > 1:
+            names = None
+        values = coefs.reshape(len(radii), -1).T
+        return cls(radii=radii, values=values, kind="coefficients", names=names).plot(ax, **kwargs)
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the path.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        **kwargs
+            Passed on to matplotlib's ``plot``.
+
+        Returns
+        -------
+        self
+        """
+        self.figure_, self.ax_ = _axes(ax)
+        if self.kind == "scores":
+            mean, spread = self.values.mean(axis=0), self.values.std(axis=0)
+            self.lines_ = self.ax_.plot(self.radii, mean, **{"marker": ".", **kwargs})
+            color = self.lines_[0].get_color()
+            self.ax_.fill_between(
+                self.radii, mean - spread, mean + spread, color=color, alpha=0.2, linewidth=0
+            )
+        else:
+            used = np.flatnonzero(np.any(self.values != 0.0, axis=1))
+            self.lines_ = self.ax_.plot(self.radii, self.values[used].T, **kwargs)
+            if self.names is not None and len(used) <= 12:
+                for line, index in zip(self.lines_, used, strict=True):
+                    line.set_label(self.names[index])
+                self.ax_.legend(fontsize="small")
+        if self.radius is not None:
+            self.ax_.axvline(self.radius, color="0.5", linestyle=":", label=f"radius {self.radius:.3g}")
+            self.ax_.legend()
+        self.ax_.set(xscale="log", xlabel="radius", ylabel=self.kind.replace("scores", "score"))
+        return self
+
+
+def _searched(search):
+    """Return the radii of a grid search, the scores of its folds, and the best radius."""
+    results = search.cv_results_
+    names = [name for name in results if name.startswith("param_")]
+    if len(names) != 1 or not names[0].endswith("radius"):
+        raise ValueError(f"The search must be over a radius alone; it is over {sorted(search.best_params_)}.")
+    radii = np.asarray(results[names[0]], dtype=np.float64)
+    folds = sorted(name for name in results if name.startswith("split") and name.endswith("_test_score"))
+    order = np.argsort(radii)
+    scores = np.array([results[name][order] for name in folds])
+    return radii[order], scores, next(iter(search.best_params_.values()))
+
+
+class CompletionDisplay:
+    """A completed matrix: its singular values, or the matrix itself beside what was observed.
+
+    Make one with `from_estimator`; draw it again with `plot`.
+
+    Parameters
+    ----------
+    singular_values : ndarray
+        Of the low-rank part.
+    matrices : dict of str to ndarray
+        What to show side by side, by title; NaN is left blank.
+
+    Attributes
+    ----------
+    images_ : list of matplotlib AxesImage
+        The matrices, if they were drawn.
+    ax_ : matplotlib Axes, or array of them
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw import CompletionDisplay, HFWMatrixCompletion
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 20))
+    >>> entries = np.argwhere(rng.uniform(size=truth.shape) < 0.5)
+    >>> values = truth[tuple(entries.T)]
+    >>> model = HFWMatrixCompletion(radius=2, random_state=0).fit(entries, values)
+    >>> display = CompletionDisplay.from_estimator(model, entries, values, truth=truth)
+    """
+
+    def __init__(self, *, singular_values, matrices):
+        self.singular_values = singular_values
+        self.matrices = matrices
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, truth=None, kind="matrices", ax=None, **kwargs):
+        """Draw a fitted completion.
+
+        Parameters
+        ----------
+        estimator : HFWMatrixCompletion
+            Fitted. Of a pipeline or a search the model inside is taken.
+        X, y
+            The entries that were observed, as in `HFWMatrixCompletion.fit`.
+        truth : array of shape (n_rows, n_columns), optional
+            The whole matrix, where it is known; its rows and columns in the order of `row_ids_` and
+            `column_ids_`.
+        kind : {"matrices", "singular_values"}, default="matrices"
+        ax : matplotlib Axes, or array of as many as there are matrices, optional
+        **kwargs
+            Passed on to matplotlib's ``imshow`` or ``plot``.
+
+        Returns
+        -------
+        CompletionDisplay
+        """
+        model = _inside(estimator)
+        check_is_fitted(model, "singular_values_")
+        X = np.asarray(keep_ids(X))
+        shape = len(model.row_ids_), len(model.column_ids_)
+        rows = model._row_encoder.transform(X[:, :1])
+        columns = model._column_encoder.transform(X[:, 1:])
+        known = (rows >= 0) & (columns >= 0)
+        observed = np.column_stack([rows, columns])[known]
+        completed = model.row_factors_ @ model.column_factors_.T + model.mean_
+        completed += model.row_biases_[:, np.newaxis] + model.column_biases_
+        matrices = {
+            "observed": entries_to_matrix(observed, np.asarray(y)[known], shape),
+            "completed": completed if model.clip is None else np.clip(completed, *model.clip),
+        }
+        if truth is not None:
+            matrices["true"] = np.asarray(truth)
+        display = cls(singular_values=model.singular_values_, matrices=matrices)
+        return display.plot(ax, kind=kind, **kwargs)
+
+    def plot(self, ax=None, *, kind="matrices", **kwargs):
+        """Draw the matrices or the singular values.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, or array of as many as there are matrices, optional
+        kind : {"matrices", "singular_values"}, default="matrices"
+        **kwargs
+            Passed on to matplotlib's ``imshow`` or ``plot``.
+
+        Returns
+        -------
+        self
+        """
+        if kind == "singular_values":
+            self.figure_, self.ax_ = _axes(ax)
+            numbers = np.arange(1, len(self.singular_values) + 1)
+            self.ax_.plot(numbers, self.singular_values, **{"marker": ".", **kwargs})
+            self.ax_.set(xlabel="number", ylabel="singular value", ylim=(0.0, None))
+            return self
+        if kind != "matrices":
+            raise ValueError(f"kind must be 'matrices' or 'singular_values'; got kind={kind!r}.")
+        self.figure_, self.ax_ = _axes(ax, len(self.matrices))
+        finite = np.concatenate([matrix[np.isfinite(matrix)] for matrix in self.matrices.values()])
+        options = {"vmin": finite.min(), "vmax": finite.max(), "interpolation": "nearest", **kwargs}
+        self.images_ = []
+        for axes, (title, matrix) in zip(np.ravel(self.ax_), self.matrices.items(), strict=True):
+            self.images_.append(axes.imshow(matrix, **options))
+            axes.set(title=title, xticks=[], yticks=[])
+        self.figure_.colorbar(self.images_[0], ax=list(np.ravel(self.ax_)), shrink=0.8)
+        return self

@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
+
+from skfw import (
+    CompletionDisplay,
+    ConvergenceDisplay,
+    HFWLogisticRegression,
+    HFWLogisticRegressionCV,
+    HFWMatrixCompletion,
+    RadiusPathDisplay,
+    hfw_logistic_path,
+)
+
+plt = pytest.importorskip("matplotlib.pyplot")
+
+X, y = load_breast_cancer(return_X_y=True)
+X = scale(X)
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def completion(names=None):
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(12, 2)) @ rng.normal(size=(2, 9))
+    entries = np.argwhere(rng.uniform(size=truth.shape) < 0.6)
+    values = truth[tuple(entries.T)]
+    if names is not None:
+        entries = np.array([[f"row {i:02d}", f"column {j}"] for i, j in entries])
+    return HFWMatrixCompletion(random_state=0).fit(entries, values), entries, values, truth
+
+
+@pytest.mark.parametrize("against", ["iterations", "seconds"])
+def test_convergence(against):
+    model = HFWLogisticRegression(radius=5).fit(X, y)
+    display = ConvergenceDisplay.from_estimator(model, against=against, color="C3")
+    across = np.arange(model.n_iter_ + 1) if against == "iterations" else model.trace_["seconds"]
+    np.testing.assert_array_equal(
+        display.line_.get_xydata(), np.column_stack([across, model.trace_["objective"]])
+    )
+    np.testing.assert_array_equal(display.bound_.get_ydata(), model.trace_["lower_bound"])
+    heights = display.band_.get_paths()[0].vertices[:, 1]
+    assert heights.min() == model.trace_["lower_bound"].min()
+    assert heights.max() == model.trace_["objective"].max()
+    assert display.line_.get_color() == display.bound_.get_color() == "C3"
+    assert display.figure_ is display.ax_.figure
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "HFWLogisticRegression"
+
+
+def test_several_runs_in_one_picture():
+    _, ax = plt.subplots()
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), HFWLogisticRegression()),
+        {"hfwlogisticregression__radius": [1, 3]},
+    ).fit(X, y)
+    for name, model in {"search": search, "completion": completion()[0]}.items():
+        display = ConvergenceDisplay.from_estimator(model, name=name, ax=ax)
+        assert display.ax_ is ax
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["search", "completion"]
+    assert display.plot().ax_ is not ax
+    with pytest.raises(ValueError, match="got against='k'"):
+        display.plot(against="k")
+    with pytest.raises(NotFittedError):
+        ConvergenceDisplay.from_estimator(HFWLogisticRegression())
+
+
+def test_scores_along_the_radius():
+    fitted = HFWLogisticRegressionCV(radii=4, cv=3).fit(X, y)
+    display = RadiusPathDisplay.from_estimator(make_pipeline(fitted))
+    (line,) = display.lines_
+    np.testing.assert_array_equal(line.get_xdata(), fitted.radii_)
+    np.testing.assert_array_equal(line.get_ydata(), fitted.scores_.mean(axis=0))
+    assert display.ax_.get_xscale() == "log"
+    marked = [line for line in display.ax_.lines if line is not display.lines_[0]]
+    assert marked[0].get_xdata()[0] == fitted.radius_
+
+
+def test_scores_of_a_grid_search():
+    model, entries, values, _ = completion()
+    search = GridSearchCV(model, {"radius": [2.0, 0.5, 1.0]}, cv=3).fit(entries, values)
+    display = RadiusPathDisplay.from_estimator(search)
+    (line,) = display.lines_
+    np.testing.assert_array_equal(line.get_xdata(), [0.5, 1.0, 2.0])
+    np.testing.assert_allclose(line.get_ydata(), search.cv_results_["mean_test_score"][[1, 2, 0]])
+    assert display.radius == search.best_params_["radius"]
+    search = GridSearchCV(model, {"radius": [1.0], "tol": [0.1]}, cv=3).fit(entries, values)
+    with pytest.raises(ValueError, match="over a radius alone"):
+        RadiusPathDisplay.from_estimator(search)
+
+
+def test_coefficients_along_the_radius():
+    display = RadiusPathDisplay.from_data(X, y, radii=[0.1, 1.0, 3.0], params={"constraint": "l1"})
+    _, coefs, _, _ = hfw_logistic_path(X, y, [0.1, 1.0, 3.0])
+    used = coefs[:, 0, :].any(axis=0)
+    assert len(display.lines_) == used.sum() < X.shape[1]
+    np.testing.assert_array_equal(
+        np.array([line.get_ydata() for line in display.lines_]), coefs[:, 0, :].T[used]
+    )
+    frame, labels = load_iris(return_X_y=True, as_frame=True)
+    display = RadiusPathDisplay.from_data(frame[labels < 2], labels[labels < 2], radii=3)
+    names = {text.get_text() for text in display.ax_.get_legend().get_texts()}
+    assert names <= set(frame.columns)
+    several = RadiusPathDisplay.from_data(frame, labels, radii=3)
+    assert several.values.shape == (12, 3)
+
+
+@pytest.mark.parametrize("names", [None, "strings"])
+def test_completion(names):
+    model, entries, values, truth = completion(names)
+    display = CompletionDisplay.from_estimator(model, entries, values, truth=truth)
+    observed, completed, true = (image.get_array().filled(np.nan) for image in display.images_)
+    assert [axes.get_title() for axes in display.ax_] == ["observed", "completed", "true"]
+    assert np.isfinite(observed).sum() == len(values)
+    np.testing.assert_array_equal(observed[np.isfinite(observed)], values)
+    np.testing.assert_allclose(completed[np.isfinite(observed)], model.predict(entries))
+    np.testing.assert_array_equal(true, truth)
+    two = CompletionDisplay.from_estimator(model, entries, values)
+    assert len(two.images_) == 2
+    single = display.plot(kind="singular_values")
+    np.testing.assert_array_equal(single.ax_.lines[0].get_ydata(), model.singular_values_)
+    with pytest.raises(ValueError, match="3 axes; got 1"):
+        display.plot(plt.subplots()[1])
+    with pytest.raises(ValueError, match="got kind='rank'"):
+        display.plot(kind="rank")
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        ConvergenceDisplay(trace={}).plot()

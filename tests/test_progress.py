@@ -1,0 +1,131 @@
+"""What a fit tells while it runs: the table of `verbose`, and scikit-learn's callbacks."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.model_selection import GridSearchCV
+
+from skfw import HFWLogisticRegression, HFWMatrixCompletion
+
+ENTRIES = np.argwhere(np.random.default_rng(0).uniform(size=(30, 20)) < 0.6)
+VALUES = 100.0 * np.random.default_rng(1).normal(size=len(ENTRIES))
+CLASSIFIED = make_classification(200, 10, flip_y=0.2, random_state=0)
+FITS = {
+    "logistic": (HFWLogisticRegression(radius=3), CLASSIFIED),
+    "completion": (HFWMatrixCompletion(tol=1e-6, random_state=0), (ENTRIES, VALUES)),
+}
+
+
+@pytest.mark.parametrize("which", FITS)
+def test_verbose_prints_a_table(which, capsys):
+    model, data = FITS[which]
+    model.set_params(verbose=1).fit(*data)
+    header, *rows, summary = capsys.readouterr().out.splitlines()
+    assert header.split() == ["iteration", "objective", "gap", "atoms", "seconds"]
+    table = np.array([row.split() for row in rows], dtype=float)
+    np.testing.assert_array_equal(table[:, 0], np.arange(len(rows)))
+    for column, name, precision in ((1, "objective", 1e-5), (2, "gap", 1e-2), (3, "atoms", 0)):
+        np.testing.assert_allclose(table[:, column], model.trace_[name][: len(rows)], rtol=precision)
+    assert np.all(np.diff(table[:, 4]) >= 0)
+    assert summary == f"converged after {model.n_iter_} iterations, certified gap {model.gap_:.3g}"
+    model.set_params(verbose=0).fit(*data)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_long_run_prints_few_rows(capsys):
+    HFWLogisticRegression(max_iter=2_000, tol=0.0, corrective=False, verbose=1).fit(*CLASSIFIED)
+    *_, last, summary = lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 10 + 9 + 9 + 2 + 1
+    assert len({len(line) for line in lines[:-1]}) == 1
+    assert last.split()[0] == "2000"
+    assert summary.startswith("max_iter after 2000 iterations")
+
+
+class Recorder:
+    """A callback that keeps what it is told, and ends the fit after some iterations."""
+
+    def __init__(self, stop_after=None):
+        self.stop_after, self.models, self.events = stop_after, [], []
+
+    def setup(self, estimator, context):
+        self.events.append("setup")
+
+    def teardown(self, estimator, context):
+        self.events.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        self.events.append(f"begin {context.task_name}")
+
+    def on_fit_task_end(self, estimator, context, *, X, y, metadata, fitted_estimator):
+        self.events.append(f"end {context.task_name}")
+        self.models.append((fitted_estimator, X, y, metadata))
+        return context.task_name == "iteration" and len(self.models) == self.stop_after
+
+
+@pytest.mark.parametrize("which", FITS)
+def test_callbacks_see_every_iterate(which):
+    pytest.importorskip("sklearn.callback")
+    model, data = FITS[which]
+    model.set_callbacks(recorder := Recorder())
+    weights = np.random.default_rng(0).integers(0, 3, len(data[1]))
+    model.fit(*data, sample_weight=weights)
+    model.set_callbacks()
+    iterations = ["begin iteration", "end iteration"] * (model.n_iter_ + 1)
+    assert recorder.events == ["setup", "begin fit", *iterations, "end fit", "teardown"]
+    objectives = []
+    for fitted, X, y, metadata in recorder.models[:-1]:
+        assert metadata["sample_weight"] is weights
+        if which == "logistic":
+            errors = -fitted.predict_log_proba(X)[np.arange(len(y)), y.astype(int)]
+        else:
+            errors = (fitted.predict(X) - y) ** 2
+        objectives.append(np.average(errors, weights=weights))
+    # Of completion the objective has a penalty of the biases too.
+    assert objectives[-1] < 0.9 * objectives[0]
+    if which == "logistic":
+        np.testing.assert_allclose(objectives, model.trace_["objective"], rtol=1e-9)
+    final = recorder.models[-1][0]
+    np.testing.assert_array_equal(final.predict(data[0]), model.predict(data[0]))
+
+
+@pytest.mark.parametrize("which", FITS)
+def test_a_callback_can_end_the_fit(which):
+    pytest.importorskip("sklearn.callback")
+    model, data = FITS[which]
+    model.set_callbacks(Recorder(stop_after=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # whoever ends a fit need not be told
+        model.fit(*data)
+    model.set_callbacks()
+    assert model.n_iter_ == 1
+    assert not model.converged_
+    assert model.gap_ > 0
+
+
+@pytest.mark.parametrize("which", FITS)
+def test_scikit_learns_own_callbacks(which):
+    callback = pytest.importorskip("sklearn.callback")
+    model, data = FITS[which]
+    scoring = "neg_log_loss" if which == "logistic" else "neg_root_mean_squared_error"
+    monitor = callback.ScoringMonitor(scoring=scoring)
+    model.set_callbacks(monitor).fit(*data)
+    scores = [row[scoring] for row in monitor.get_logs().data if row["task_name"] == "iteration"]
+    assert len(scores) == model.n_iter_ + 1
+    assert scores[-1] > scores[0]
+    model.set_callbacks()
+
+
+@pytest.mark.parametrize("which", FITS)
+def test_progress_bar_of_a_grid_search(which, capsys, monkeypatch):
+    callback = pytest.importorskip("sklearn.callback")
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "200")
+    model, data = FITS[which]
+    search = GridSearchCV(model, {"radius": [0.5, 1.0]}, cv=2)
+    search.set_callbacks(callback.ProgressBar()).fit(*data)
+    out = capsys.readouterr().out
+    assert type(model).__name__ in out
+    assert "100%" in out
