@@ -48,11 +48,11 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         The radius, given or chosen.
     completion_ : HFWMatrixCompletion
         The fitted model of the standardised values: its `gap_`, `rank_`, `column_factors_` and the rest.
-    means_, scales_ : ndarray of shape (n_features_in_,)
+    means_, scales_ : ndarray of shape (`n_features_in_`,)
         What the columns were standardised by. A column without any value has mean 0, which it is filled with.
     n_iter_ : int
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
 
     See Also
     --------

@@ -201,7 +201,7 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         iterate), "weight", "atoms" (nonzero coefficients), "seconds", with a row for each iterate from the
         start on.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
 
     See Also
     --------

@@ -166,7 +166,7 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
     objective_, lower_bound_, gap_, multiplier_, converged_, n_iter_, n_restarts_, trace_
         The certificate of that fit, as in `HFWLogisticRegression`.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
 
     See Also
     --------

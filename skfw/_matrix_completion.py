@@ -88,11 +88,11 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     ----------
     row_ids_, column_ids_ : ndarray
         The ids seen, in the order of the factors.
-    row_factors_ : ndarray of shape (n_rows, rank_)
-    column_factors_ : ndarray of shape (n_columns, rank_)
+    row_factors_ : ndarray of shape (n_rows, `rank_`)
+    column_factors_ : ndarray of shape (n_columns, `rank_`)
         The low-rank part is ``row_factors_ @ column_factors_.T``; the columns of each are orthogonal, with
         squared norms `singular_values_`.
-    singular_values_ : ndarray of shape (rank_,)
+    singular_values_ : ndarray of shape (`rank_`,)
         Of the low-rank part itself, whatever the weights in the constraint.
     rank_ : int
     mean_ : float
@@ -110,7 +110,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     trace_ : dict of str to ndarray
         The run as a table; "atoms" is the number of rank-one terms.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
 
     References
     ----------
@@ -323,7 +323,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array or data frame of shape (n_entries, n_features_in_)
+        X : array or data frame of shape (n_entries, `n_features_in_`)
             Ids, as in `fit`.
 
         Returns

@@ -17,7 +17,7 @@ from ._constraints import (
 from ._correctors import ActiveAtoms, ActiveCoordinates, EuclideanBall
 from ._factor_descent import FactorDescent
 from ._linear_maps import DesignMatrix, ObservedEntries, products_at
-from ._losses import LogisticLoss, MultinomialLoss, SquaredLoss
+from ._losses import DiagonalHessian, LogisticLoss, MultinomialLoss, SquaredLoss
 from ._momentum import Adaptive, Constant, NoMomentum, Uniform, Weighted
 from ._protocols import (
     Atom,
@@ -49,6 +49,7 @@ __all__ = [
     "BiasedSquaredLoss",
     "Evaluation",
     "Hessian",
+    "DiagonalHessian",
     "LinearMap",
     "DesignMatrix",
     "ObservedEntries",

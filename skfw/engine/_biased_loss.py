@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
-import numpy.typing as npt
 
 from ._linear_maps import ObservedEntries
 from ._protocols import Array, Evaluation, Hessian, Loss
@@ -88,9 +87,6 @@ class BiasedSquaredLoss(Loss):
     def hessian(self, evaluation: Evaluation) -> BiasedHessian:
         """Return the curvature, the same everywhere."""
         return BiasedHessian(self)
-
-    def subset(self, rows: npt.NDArray[np.intp]) -> None:
-        """Return None: entries of some of the rows say nothing about the others."""
 
     def _best_biases(self, values: Array, guess: float | Array) -> Array:
         """Return the biases that fit `values` best, about.

@@ -30,7 +30,7 @@ class DiagonalHessian(Hessian):
     """Each prediction curves on its own; with an intercept only its deviation from a weighted mean counts."""
 
     diagonal: Array
-    fit_intercept: bool
+    fit_intercept: bool = False
 
     def apply(self, change: Array) -> Array:
         """Return ``D change``, with the weighted mean of the change taken out."""
