@@ -10,7 +10,7 @@ version = release = installed_version("skfw")
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
@@ -26,6 +26,7 @@ math_eqref_format = "({number})"
 numfig = True
 
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -47,13 +48,14 @@ html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_theme_options = {
     "navbar_align": "left",
+    "header_links_before_dropdown": 6,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "default",
 }
-html_sidebars = {"index": [], "contributing": [], "whats_new": []}
+html_sidebars = {"*": []}  # only the gallery and the API have pages below
 html_show_sourcelink = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -14,7 +14,7 @@ from skfw import HFWLogisticRegression
 from skfw.engine import GroupBall
 
 rng = np.random.default_rng(0)
-n_samples, n_features, n_levels = 2000, 12, 5
+n_samples, n_features, n_levels = 400, 12, 5
 categories = rng.integers(0, n_levels, size=(n_samples, n_features))
 # The first three features matter, each level in its own way.
 effects = np.zeros((n_features, n_levels))
@@ -27,9 +27,9 @@ groups = np.repeat(np.arange(n_features), n_levels)
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
 for ax, name, constraint in zip(
-    axes, ("l1 ball", "group ball"), ("l1", GroupBall(radius=4.0, groups=groups)), strict=True
+    axes, ("l1 ball", "group ball"), ("l1", GroupBall(radius=5.0, groups=groups)), strict=True
 ):
-    model = HFWLogisticRegression(constraint, radius=8.0).fit(X, y)
+    model = HFWLogisticRegression(constraint, radius=10.0).fit(X, y)
     coefficients = model.coef_.reshape(n_features, n_levels)
     used = np.any(coefficients != 0, axis=1).sum()
     image = ax.imshow(coefficients.T, cmap="RdBu", vmin=-2, vmax=2, aspect="auto")

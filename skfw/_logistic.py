@@ -144,7 +144,7 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has; 1 gives the l1 ball.
     momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="adaptive"
-        Weight of the newest gradient in the average that gives the direction: the one
+        Weight of the newest gradient in the average :eq:`average` that gives the direction: the one
         that proves the smallest gap, 2/(k+2), 1/(k+1), 1 (plain Frank-Wolfe), or a constant.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
         Exact minimisation along the segment, a quadratic bound with the curvature along the segment or
@@ -182,9 +182,9 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
     objective_ : float
         The weighted mean log-loss of the model.
     lower_bound_ : float
-        A proven lower bound of the smallest log-loss in the set.
+        A proven lower bound of the smallest log-loss in the set, by equation :eq:`bound` of the user guide.
     gap_ : float
-        ``objective_ - lower_bound_``.
+        ``objective_ - lower_bound_``, as in :eq:`gap`.
     multiplier_ : float
         The Lagrange multiplier of the constraint: how fast the smallest log-loss falls as the radius grows,
         zero if the constraint does not bind. It converts the radius to a penalty: for weights that sum to

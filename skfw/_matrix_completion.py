@@ -100,8 +100,9 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         Zero where `biases` leaves them out.
     objective_, lower_bound_, gap_ : float
         Half the weighted mean squared error on the observed entries, with the biases' penalty; a proven lower
-        bound of the smallest one in the ball, and their difference. The bound accounts for the inexact
-        singular vectors; it is wrong with a probability below 1e-12 for each iteration.
+        bound of the smallest one in the ball, :eq:`bound`, and their difference :eq:`gap`. The bound
+        accounts for the inexact singular vectors; it is wrong with a probability below 1e-12 for each
+        iteration.
     multiplier_ : float
         The Lagrange multiplier of the constraint: how fast the smallest objective falls as `radius` grows.
     converged_ : bool
@@ -127,7 +128,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     >>> truth = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 20))
     >>> entries = np.argwhere(rng.uniform(size=truth.shape) < 0.5)
     >>> values = truth[tuple(entries.T)]
-    >>> model = HFWMatrixCompletion(radius=2, biases="none", tol=1e-3, random_state=0)
+    >>> model = HFWMatrixCompletion(radius=1.8, biases="none", tol=1e-3, random_state=0)
     >>> model.fit(entries, values).converged_
     True
     >>> everywhere = np.argwhere(np.ones_like(truth))

@@ -23,6 +23,8 @@ _ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
 class AveragePlane:
     """The plane ``offset + <residual, z>`` in prediction space, an average of tangent planes.
 
+    It is :eq:`average` as a function of the predictions; its minimum over the set is the bound :eq:`bound`.
+
     Attributes
     ----------
     residual : ndarray

@@ -127,6 +127,8 @@ def frank_wolfe(
 ) -> Result:
     """Minimise ``loss(A x)`` over a convex set, with a bound on the distance to the optimum.
 
+    The problem is :eq:`problem`, an iteration is :eq:`average` and :eq:`step`, and the bound is :eq:`gap`.
+
     Parameters
     ----------
     loss : Loss
