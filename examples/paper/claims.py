@@ -15,7 +15,7 @@ import gap_bounds
 import matrix_completion
 import numpy as np
 import other_momenta
-from common import DATA_SETS, load, parse, print_radii, print_table, save_table, tail_mean
+from common import DATA_SETS, MOMENTA, load, parse, print_radii, print_table, save_table, tail_mean
 from threadpoolctl import threadpool_limits
 
 # "Much lower" and "a major impact" are in the eye of the beholder; this is what they mean here.
