@@ -107,3 +107,19 @@ def test_in_a_pipeline_with_a_grid():
 def test_bad_parameters(params):
     with pytest.raises(ValueError, match=next(iter(params))):
         HFWImputer(**params).fit(load_iris().data)
+
+
+def test_the_search_for_a_radius_ends_before_values_are_interpolated(monkeypatch):
+    tried, fit = [], HFWImputer._fit_entries
+
+    def spy(self, *args):
+        tried.append(self.radius_)
+        return fit(self, *args)
+
+    monkeypatch.setattr(HFWImputer, "_fit_entries", spy)
+    imputer = HFWImputer(random_state=0).fit(with_holes(load_iris().data)[0])
+    assert tried[-1] == imputer.radius_
+    *searched, worse = tried[:-1]
+    assert searched == sorted(searched)
+    assert imputer.radius_ in searched
+    assert worse < 8.0

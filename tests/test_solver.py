@@ -3,6 +3,7 @@ import pytest
 from problems import dense_completion, problem
 
 from skfw.engine import (
+    Adaptive,
     Constraint,
     DenseVector,
     DesignMatrix,
@@ -218,3 +219,27 @@ def test_completion_against_a_dense_proximal_solver(momentum, shape):
     assert result.objective >= optimum - 1e-9 * null
     assert isinstance(result.x, FactoredMatrix)
     assert NuclearBall(radius).norm(result.x) <= radius * (1 + 1e-9)
+
+
+class DenselyObserved(ObservedEntries):
+    """Observed entries whose adjoint is a dense matrix."""
+
+    def adjoint(self, residual):
+        return super().adjoint(residual).toarray()
+
+    def adjoint_rounding(self):
+        return super().adjoint_rounding().toarray()
+
+
+def test_averages_of_sparse_directions_are_those_of_dense_ones():
+    rng = np.random.default_rng(0)
+    rows, columns = np.nonzero(rng.uniform(size=(20, 15)) < 0.5)
+    values = rng.normal(size=len(rows))
+    loss, ball = SquaredLoss(values, np.full(len(rows), 1.0 / len(rows))), NuclearBall(5.0)
+    runs = [
+        frank_wolfe(loss, kind(rows, columns, (20, 15)), ball, momentum=Adaptive(), max_iter=15)
+        for kind in (ObservedEntries, DenselyObserved)
+    ]
+    assert np.any((runs[0].trace["weight"] > 0.0) & (runs[0].trace["weight"] < 1.0))
+    for name in ("objective", "lower_bound", "weight"):
+        np.testing.assert_allclose(runs[0].trace[name], runs[1].trace[name], rtol=1e-6)
