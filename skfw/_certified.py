@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from threading import Lock
 from time import perf_counter
 
 import numpy as np
@@ -41,9 +42,31 @@ except ImportError:  # before scikit-learn 1.9
 _SMALL = 2e-3
 
 
+class _OneBlasThread:
+    """Limits BLAS to one thread while a fit is inside; fits may run in several threads at a time."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._limit = _thread_control().limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *exception) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
+
+
 @cache
 def _thread_control() -> ThreadpoolController:
     return ThreadpoolController()  # looks for the libraries, which takes milliseconds
+
+
+_one_blas_thread = _OneBlasThread()
 
 
 class CertifiedFitMixin(CallbackSupportMixin):
@@ -117,7 +140,7 @@ class CertifiedFitMixin(CallbackSupportMixin):
         # Correctors call BLAS thousands of times. On small arrays a second thread saves nothing, and on a
         # busy machine every call waits until it has been given a processor.
         small = corrective and linear_map.product_cost < _SMALL
-        with _thread_control().limit(limits=1, user_api="blas") if small else nullcontext():
+        with _one_blas_thread if small else nullcontext():
             if corrective and start is None and isinstance(linear_map, DesignMatrix):
                 start = sample_start(loss, linear_map, constraint, null=null, **options)
             result = frank_wolfe(

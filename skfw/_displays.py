@@ -24,15 +24,20 @@ def _axes(ax, n_axes=1):
     return first.figure, ax
 
 
-def _inside(estimator):
-    """Return the model inside a search or a pipeline."""
-    while True:
+def _inside(estimator, attribute):
+    """Return the first that has an attribute: the estimator, or the model inside a search or a pipeline."""
+    outermost = estimator
+    while not hasattr(estimator, attribute):
         if hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
         elif hasattr(estimator, "steps"):
             estimator = estimator.steps[-1][1]
         else:
-            return estimator
+            check_is_fitted(estimator)
+            raise ValueError(
+                f"{type(outermost).__name__} has no {attribute} to draw. A search needs refit=True."
+            )
+    return estimator
 
 
 class ConvergenceDisplay:
@@ -93,8 +98,7 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
-        model = _inside(estimator)
-        check_is_fitted(model, "trace_")
+        model = _inside(estimator, "trace_")
         display = cls(trace=model.trace_, name=name or type(model).__name__)
         return display.plot(ax, against=against, **kwargs)
 
@@ -175,7 +179,7 @@ class RadiusPathDisplay:
         Parameters
         ----------
         estimator : HFWLogisticRegressionCV, or GridSearchCV over a radius alone
-            Fitted. Of a pipeline the last step is taken.
+            Fitted. Of a pipeline the last step is taken, of several scores the one that decided.
         ax : matplotlib Axes, optional
         **kwargs
             Passed on to matplotlib's ``plot``.
@@ -184,12 +188,12 @@ class RadiusPathDisplay:
         -------
         RadiusPathDisplay
         """
-        if not hasattr(estimator, "cv_results_"):
-            estimator = _inside(estimator)
+        while hasattr(estimator, "steps"):
+            estimator = estimator.steps[-1][1]
         if hasattr(estimator, "cv_results_"):
             radii, scores, radius = _searched(estimator)
         else:
-            check_is_fitted(estimator, "scores_")
+            estimator = _inside(estimator, "scores_")
             radii, scores, radius = estimator.radii_, estimator.scores_, estimator.radius_
         return cls(radii=radii, values=scores, kind="scores", radius=radius).plot(ax, **kwargs)
 
@@ -258,10 +262,14 @@ def _searched(search):
     results = search.cv_results_
     names = [name for name in results if name.startswith("param_")]
     if len(names) != 1 or not names[0].endswith("radius"):
-        raise ValueError(f"The search must be over a radius alone; it is over {sorted(search.best_params_)}.")
+        searched = ", ".join(name.removeprefix("param_") for name in names)
+        raise ValueError(f"The search must be over a radius alone; it is over {searched}.")
+    score = search.refit if search.multimetric_ else "score"
+    if not isinstance(score, str):
+        raise ValueError("The search has several scores; refit= must name the one to draw.")
     radii = np.asarray(results[names[0]], dtype=np.float64)
-    folds = sorted(name for name in results if name.startswith("split") and name.endswith("_test_score"))
     order = np.argsort(radii)
+    folds = [f"split{number}_test_{score}" for number in range(search.n_splits_)]
     scores = np.array([results[name][order] for name in folds])
     return radii[order], scores, next(iter(search.best_params_.values()))
 
@@ -302,7 +310,7 @@ class CompletionDisplay:
         self.matrices = matrices
 
     @classmethod
-    def from_estimator(cls, estimator, X, y, *, truth=None, kind="matrices", ax=None, **kwargs):
+    def from_estimator(cls, estimator, X=None, y=None, *, truth=None, kind="matrices", ax=None, **kwargs):
         """Draw a fitted completion.
 
         Parameters
@@ -310,7 +318,7 @@ class CompletionDisplay:
         estimator : HFWMatrixCompletion
             Fitted. Of a pipeline or a search the model inside is taken.
         X, y
-            The entries that were observed, as in `HFWMatrixCompletion.fit`.
+            The entries that were observed, as in `HFWMatrixCompletion.fit`. Singular values need none.
         truth : array of shape (n_rows, n_columns), optional
             The whole matrix, where it is known; its rows and columns in the order of `row_ids_` and
             `column_ids_`.
@@ -323,20 +331,21 @@ class CompletionDisplay:
         -------
         CompletionDisplay
         """
-        model = _inside(estimator)
-        check_is_fitted(model, "singular_values_")
-        X = np.asarray(keep_ids(X))
-        shape = len(model.row_ids_), len(model.column_ids_)
-        rows = model._row_encoder.transform(X[:, :1])
-        columns = model._column_encoder.transform(X[:, 1:])
-        known = (rows >= 0) & (columns >= 0)
-        observed = np.column_stack([rows, columns])[known]
-        completed = model.row_factors_ @ model.column_factors_.T + model.mean_
-        completed += model.row_biases_[:, np.newaxis] + model.column_biases_
-        matrices = {
-            "observed": entries_to_matrix(observed, np.asarray(y)[known], shape),
-            "completed": completed if model.clip is None else np.clip(completed, *model.clip),
-        }
+        model = _inside(estimator, "singular_values_")
+        matrices = {}
+        if X is not None:
+            X = np.asarray(keep_ids(X))
+            rows = model._row_encoder.transform(X[:, :1])
+            columns = model._column_encoder.transform(X[:, 1:])
+            known = (rows >= 0) & (columns >= 0)
+            if not known.any():
+                raise ValueError("None of the entries' ids was seen in fit.")
+            observed = np.column_stack([rows, columns])[known]
+            shape = len(model.row_ids_), len(model.column_ids_)
+            completed = model.row_factors_ @ model.column_factors_.T + model.mean_
+            completed += model.row_biases_[:, np.newaxis] + model.column_biases_
+            matrices["observed"] = entries_to_matrix(observed, np.asarray(y)[known], shape)
+            matrices["completed"] = completed if model.clip is None else np.clip(completed, *model.clip)
         if truth is not None:
             matrices["true"] = np.asarray(truth)
         display = cls(singular_values=model.singular_values_, matrices=matrices)
@@ -364,9 +373,12 @@ class CompletionDisplay:
             return self
         if kind != "matrices":
             raise ValueError(f"kind must be 'matrices' or 'singular_values'; got kind={kind!r}.")
+        if not self.matrices:
+            raise ValueError("To draw the matrices, pass the observed entries X and y.")
         self.figure_, self.ax_ = _axes(ax, len(self.matrices))
         finite = np.concatenate([matrix[np.isfinite(matrix)] for matrix in self.matrices.values()])
-        options = {"vmin": finite.min(), "vmax": finite.max(), "interpolation": "nearest", **kwargs}
+        limits = {} if "norm" in kwargs else {"vmin": finite.min(), "vmax": finite.max()}
+        options = {"interpolation": "nearest", **limits, **kwargs}
         self.images_ = []
         for axes, (title, matrix) in zip(np.ravel(self.ax_), self.matrices.items(), strict=True):
             self.images_.append(axes.imshow(matrix, **options))

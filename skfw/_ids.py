@@ -11,12 +11,19 @@ _SPARSE_TABLE = 8
 
 
 def keep_ids(X):
-    """Return a data frame whose columns have different types with exact ids.
+    """Return ids as they are, where one array of them would have a type that changes them.
 
-    As one array it would have their common type, in which large integers lose digits.
+    In the common type of the columns of a data frame large integers lose digits, and in that of a list with
+    numbers and strings the numbers become strings.
     """
-    mixed = hasattr(X, "dtypes") and hasattr(X, "astype") and len(set(X.dtypes)) > 1
-    return X.astype(object) if mixed else X
+    if hasattr(X, "dtypes") and hasattr(X, "astype"):
+        one_type = len(set(X.dtypes)) == 1 and all(isinstance(kind, np.dtype) for kind in X.dtypes)
+        if not one_type and bool(X.isna().to_numpy().any()):
+            raise ValueError("Input X contains NaN, which names no row and no column.")
+        return X if one_type else X.astype(object)
+    if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "US":
+        return np.array(X, dtype=object)
+    return X
 
 
 class IdEncoder:
@@ -75,10 +82,11 @@ class _TableEncoder:
         places = np.flatnonzero(self._codes == 0)
         self._codes[places] = np.arange(len(places))
         self.values = (places + low).astype(values.dtype)
+        self._any_kind = _HashEncoder(self.values)  # for numbers of other kinds, and what is no number
 
     def transform(self, values):
         if not np.can_cast(values.dtype, np.int64):
-            return _HashEncoder(self.values).transform(values)
+            return self._any_kind.transform(values)
         values = values.astype(np.int64, copy=False)
         codes = self._codes[values.clip(self._low, self._high) - self._low]
         return np.where((values < self._low) | (values > self._high), -1, codes)

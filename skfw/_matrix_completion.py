@@ -224,12 +224,16 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
         loss = replace(loss, targets=loss.targets / unit)
 
-        self._row_encoder, self._column_encoder = row_encoder, column_encoder
-        self.row_ids_ = row_encoder.ids[:, 0]
-        self.column_ids_ = column_encoder.ids[:, 0] if X.shape[1] == 2 else column_encoder.ids
-        self._observed = entries.adjoint(np.ones(len(values))).astype(bool)
-        self.mean_ = scale * mean
-        model = partial(self._model, scale * unit, scale * biases)
+        # All at once, and after the solver: an interrupted fit leaves the last model as it was.
+        known = {
+            "_row_encoder": row_encoder,
+            "_column_encoder": column_encoder,
+            "row_ids_": row_encoder.ids[:, 0],
+            "column_ids_": column_encoder.ids[:, 0] if X.shape[1] == 2 else column_encoder.ids,
+            "_observed": entries.adjoint(np.ones(len(values))).astype(bool),
+            "mean_": scale * mean,
+        }
+        model = partial(self._model, known, scale * unit, scale * biases)
         with self._callbacks(X, y, sample_weight, model) as report:
             result = self._solve(
                 loss, entries, constraint, start, unit=square, corrective=self.corrective, report=report
@@ -237,12 +241,12 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             vars(self).update(model(result.x, result.intercept))
         return self
 
-    def _model(self, unit, biases, x, intercept):
-        """Return the fitted attributes of an iterate."""
+    def _model(self, known, unit, biases, x, intercept):
+        """Return the fitted attributes of an iterate, beside what is known before the solver runs."""
         left, values, right = x.svd()
         values = unit * values
-        row_biases, column_biases = np.split(biases + unit * intercept, [len(self.row_ids_)])
-        return {
+        row_biases, column_biases = np.split(biases + unit * intercept, x.shape[:1])
+        return known | {
             "row_factors_": left * np.sqrt(values),
             "column_factors_": right * np.sqrt(values),
             "singular_values_": values,

@@ -132,6 +132,37 @@ def test_completion(names):
         display.plot(kind="rank")
 
 
+def test_searches_of_other_kinds():
+    model = HFWLogisticRegression()
+    options = {"scoring": ["accuracy", "neg_log_loss"], "cv": 2}
+    several = GridSearchCV(model, {"radius": [1, 3]}, refit="neg_log_loss", **options).fit(X, y)
+    display = RadiusPathDisplay.from_estimator(make_pipeline(several))
+    np.testing.assert_allclose(
+        display.lines_[0].get_ydata(), several.cv_results_["mean_test_neg_log_loss"], rtol=1e-12
+    )
+    undecided = GridSearchCV(model, {"radius": [1, 3]}, refit=False, **options).fit(X, y)
+    with pytest.raises(ValueError, match="several scores"):
+        RadiusPathDisplay.from_estimator(undecided)
+    unfitted = GridSearchCV(model, {"radius": [1, 3]}, refit=False, cv=2).fit(X, y)
+    assert RadiusPathDisplay.from_estimator(unfitted).radius == unfitted.best_params_["radius"]
+    with pytest.raises(ValueError, match=r"no trace_ to draw. A search needs refit=True"):
+        ConvergenceDisplay.from_estimator(unfitted)
+    with pytest.raises(ValueError, match="no scores_ to draw"):
+        RadiusPathDisplay.from_estimator(model.fit(X, y))
+
+
+def test_completions_of_other_kinds():
+    model, entries, values, _ = completion()
+    alone = CompletionDisplay.from_estimator(model, kind="singular_values")
+    with pytest.raises(ValueError, match="pass the observed entries"):
+        alone.plot()
+    with pytest.raises(ValueError, match="was seen in fit"):
+        CompletionDisplay.from_estimator(model, entries + 100, values)
+    norm = plt.Normalize(-1, 1)
+    display = CompletionDisplay.from_estimator(model, entries.tolist(), values.tolist(), norm=norm)
+    assert display.images_[0].norm is norm
+
+
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):

@@ -128,6 +128,16 @@ def test_numbers_beyond_single_precision(scale, monkeypatch):
     assert result.status == "converged"
 
 
+def test_weights_beyond_single_precision(monkeypatch):
+    monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)
+    entries, values, weights, (row_weights, column_weights) = completion((30, 20))
+    row_weights[:3] = 1e-30
+    loss, ball = SquaredLoss(values, weights), WeightedNuclearBall(5.0, row_weights, column_weights)
+    result = frank_wolfe(loss, entries, ball, corrector=ball.corrector(loss, entries), max_iter=3)
+    assert np.isfinite(result.objective)
+    assert result.objective < loss.evaluate(np.zeros(len(values))).value
+
+
 def test_rank_is_that_of_the_solution():
     entries, values, weights, _ = completion((60, 40), seed=1)
     ball, loss = NuclearBall(0.5 * np.linalg.norm(values)), SquaredLoss(values, weights)

@@ -326,6 +326,34 @@ def test_rows_and_columns_without_entries():
     assert completed[40, 25] == model.mean_
 
 
+def test_an_interrupted_fit_leaves_the_last_model(monkeypatch):
+    model = HFWMatrixCompletion(warm_start=True, random_state=0).fit(ENTRIES[:100], VALUES[:100])
+    before = model.predict(ENTRIES)
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("skfw._certified.frank_wolfe", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(ENTRIES, VALUES)
+    np.testing.assert_array_equal(model.predict(ENTRIES), before)
+    assert model.fit(ENTRIES, VALUES).converged_
+
+
+def test_ids_of_frames_and_lists_are_kept():
+    large = pd.DataFrame({"row": [2**53, 2**53 + 1] * 2, "column": [1, 1, 2, 2]}).astype("Int64")
+    model = HFWMatrixCompletion(random_state=0).fit(large, [1.0, 2.0, 3.0, 4.0])
+    assert model.row_ids_.tolist() == [2**53, 2**53 + 1]
+    mixed = np.array([["a", 1], ["b", 1], ["a", 2], ["b", 2]], dtype=object)
+    model = HFWMatrixCompletion(random_state=0).fit(mixed, [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(model.predict(mixed.tolist()), model.predict(mixed))
+    for kind in ("Int64", "string"):
+        unnamed = pd.DataFrame({"row": [1, None], "column": [1, 2]}).astype(kind)
+        with pytest.raises(ValueError, match="NaN"):
+            HFWMatrixCompletion().fit(unnamed, [1.0, 2.0])
+
+
 def test_ids_of_mixed_type():
     names = np.array([i if i % 2 else f"user {i}" for i in range(40)], dtype=object)
     entries = np.column_stack([names[ENTRIES[:, 0]], ENTRIES[:, 1]]).astype(object)

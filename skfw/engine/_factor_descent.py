@@ -33,7 +33,7 @@ _MAX_STEPS = 20
 # A preconditioner is made anew after so many steps, and shifted by this multiple of its mean.
 _STALE, _SHIFT = 5, 1.0
 # Of so many entries factors are improved in single precision, until the gap is this fraction of the first
-# objective. Of fewer it would save nothing. The objective and the radius must be within its range.
+# objective. Of fewer it would save nothing. Objective, radius and weights must be within its range.
 _MANY_ENTRIES, _COARSE = 10_000, 1e-3
 _SMALLEST, _LARGEST = 1e-15, 1e15
 # Of so many, two threads are faster than one even beside other work.
@@ -101,7 +101,8 @@ class FactorDescent(Corrector):
             self._iterate = point.x
             self._factors = self._balanced(np.vstack([point.x.left * point.x.weights, point.x.right]), 0.0)
         if self._coarse_gap is None:
-            in_range = all(_SMALLEST < number < _LARGEST for number in (point.value, self.radius))
+            numbers = point.value, self.radius, self._weights.min() ** 2, self._weights.max() ** 2
+            in_range = all(_SMALLEST < number < _LARGEST for number in numbers)
             many = len(point.predictions) >= _MANY_ENTRIES
             self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
         precision = np.float32 if gap > self._coarse_gap else np.float64
