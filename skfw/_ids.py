@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import repeat
 
 import numpy as np
@@ -82,7 +83,11 @@ class _TableEncoder:
         places = np.flatnonzero(self._codes == 0)
         self._codes[places] = np.arange(len(places))
         self.values = (places + low).astype(values.dtype)
-        self._any_kind = _HashEncoder(self.values)  # for numbers of other kinds, and what is no number
+
+    @cached_property
+    def _any_kind(self):
+        """For numbers of other kinds, and what is no number."""
+        return _HashEncoder(self.values)
 
     def transform(self, values):
         if not np.can_cast(values.dtype, np.int64):
