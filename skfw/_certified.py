@@ -194,10 +194,7 @@ class _Printer:
         if state.iteration == 0:
             print(f"{'iteration':>9} {'objective':>12} {'gap':>9} {'atoms':>7} {'seconds':>8}")
         if not str(state.iteration)[1:].strip("0"):
-            objective, gap, seconds = self._unit * state.objective, self._unit * state.gap, self._seconds
+            objective, gap = self._unit * state.objective, self._unit * state.gap
+            seconds = perf_counter() - self._began
             print(f"{state.iteration:9d} {objective:12.6g} {gap:9.2e} {state.atoms:7d} {seconds:8.2f}")
         return self._report(state) if self._report else None
-
-    @property
-    def _seconds(self) -> float:
-        return perf_counter() - self._began
