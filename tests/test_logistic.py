@@ -1,5 +1,4 @@
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from skfw import HFWLogisticRegression
 from skfw.engine import GroupBall, L1Ball, L2Ball
@@ -257,15 +255,3 @@ def test_inputs_are_not_modified():
 def test_an_objects_own_radius_counts():
     model = HFWLogisticRegression(L2Ball(0.5), radius=-1.0).fit(X2, y2)
     assert np.linalg.norm(model.coef_) == pytest.approx(0.5, rel=0.05)
-
-
-def test_fits_in_several_threads_leave_blas_as_it_was():
-    def threads():
-        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-
-    with threadpool_limits(2, user_api="blas"):
-        before = threads()
-        with ThreadPoolExecutor(3) as pool:
-            models = list(pool.map(lambda _: HFWLogisticRegression(radius=3).fit(X2, y2), range(12)))
-        assert threads() == before
-    assert all((model.coef_ == models[0].coef_).all() for model in models)
