@@ -5,8 +5,8 @@ A run with its certificate
 Every fit knows how far from the optimum it is at most. The band is where the optimum must lie; it narrows
 from both sides, because the lower bound rises while the objective falls. The fit stops when it is thin.
 
-Without correctors these are the algorithms of the paper: plain Frank-Wolfe, and Frank-Wolfe with weighted
-heavy-ball momentum. With them a handful of iterations is enough.
+Without correctors there is Frank-Wolfe, and Frank-Wolfe with weighted heavy-ball momentum. With correctors a
+handful of iterations is enough.
 """
 
 import matplotlib.pyplot as plt

@@ -1,30 +1,26 @@
-"""What the estimators share: the run of the solver and the fitted attributes that certify it."""
+"""What the estimators share: the run of the solver, the certificate it gives, and who is told of it."""
 
 from __future__ import annotations
 
+import sys
 import warnings
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
 import numpy as np
+import sklearn
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import validate_data
 from threadpoolctl import ThreadpoolController
 
-from ._params import check_flag, check_integer, check_number, make_momentum, make_step_rule
-from .engine import (
-    Constraint,
-    DesignMatrix,
-    GapRestart,
-    LinearMap,
-    Loss,
-    Result,
-    State,
-    best_corrector,
-    frank_wolfe,
-    sample_start,
-)
+from ._params import check_flag, check_integer, check_number, check_restart, make_momentum, make_step_rule
+from .engine import GapRestart, Point, Problem, Result, State, best_corrector, frank_wolfe, sample_start
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -38,27 +34,31 @@ except ImportError:  # before scikit-learn 1.9
         return method
 
 
-# Data is small if two products with it take less than so many seconds.
+# Data is small if two products with it take less than this many seconds.
 _SMALL = 2e-3
+# Frames of these are passed over on the way to the line that called a fit.
+_LIBRARIES = tuple(str(Path(file).parent) for file in (__file__, sklearn.__file__))
 
 
-class _OneBlasThread:
-    """Limits BLAS to one thread while a fit is inside; fits may run in several threads at a time."""
+_blas_is_limited = Lock()
 
-    def __init__(self) -> None:
-        self._lock, self._inside = Lock(), 0
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._limit = _thread_control().limit(limits=1, user_api="blas")
-            self._inside += 1
+@contextmanager
+def _one_blas_thread():
+    """Limit BLAS to one thread.
 
-    def __exit__(self, *exception) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._limit.restore_original_limits()
+    Of fits that overlap in several threads the first sets the limit, and lifts it when it ends: no other
+    thread may do that.
+    """
+    if not _blas_is_limited.acquire(blocking=False):
+        yield
+        return
+    limit = _thread_control().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        limit.restore_original_limits()
+        _blas_is_limited.release()
 
 
 @cache
@@ -66,28 +66,73 @@ def _thread_control() -> ThreadpoolController:
     return ThreadpoolController()  # looks for the libraries, which takes milliseconds
 
 
-_one_blas_thread = _OneBlasThread()
+_held_back: ContextVar[list[str] | None] = ContextVar("held_back", default=None)
 
 
-class CertifiedFitMixin(CallbackSupportMixin):
-    """Solves the problem an estimator has built, and sets the attributes of the certificate."""
+@contextmanager
+def warnings_held_back():
+    """Hold back what the fits inside warn of; yield the list of it."""
+    messages = []
+    token = _held_back.set(messages)
+    try:
+        yield messages
+    finally:
+        _held_back.reset(token)
 
-    def _check_solver_params(self) -> None:
-        make_momentum(self.momentum)
-        make_step_rule(self.step_size, lambda: 1.0)
-        check_flag("restart", self.restart)
-        check_number("tol", self.tol, at_least=0.0)
-        check_integer("max_iter", self.max_iter, at_least=1)
-        check_integer("verbose", self.verbose, at_least=0)
-        check_flag("warm_start", self.warm_start)
-        if self.lipschitz is not None:
-            check_number("lipschitz", self.lipschitz, above=0.0)
+
+def warn_caller(message) -> None:
+    """Warn of a fit that did not converge, at the line that called it."""
+    if (messages := _held_back.get()) is not None:
+        messages.append(message)
+        return
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ConvergenceWarning, stacklevel=level)
+
+
+def validated(estimator, X, *y, **options):
+    """Validate the data of a fit; return it, and the attributes that tell of its features.
+
+    scikit-learn sets these attributes itself, before anything is fitted. On a copy, they do not change the
+    last model if the fit fails.
+    """
+    stand_in = copy(estimator)
+    data = validate_data(stand_in, X, *y, **options)
+    names = ("n_features_in_", "feature_names_in_")
+    seen = {name: vars(stand_in)[name] for name in names if name in vars(stand_in)}
+    return (*data, seen) if y else (data, seen)
+
+
+def set_fitted(estimator, attributes) -> None:
+    """Set all attributes of a fit at once, after everything that can fail."""
+    vars(estimator).update(attributes)
+    if "feature_names_in_" not in attributes:
+        vars(estimator).pop("feature_names_in_", None)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The result of a run, the attributes it gives a model, and what to warn of, if anything."""
+
+    result: Result
+    attributes: dict
+    warning: str | None
+
+    def warn(self) -> None:
+        """Warn of a run that did not converge. It comes last, because a warning may be an error."""
+        if self.warning:
+            warn_caller(self.warning)
+
+
+class CallbackReportMixin(CallbackSupportMixin):
+    """Tells scikit-learn's callbacks of a fit and of its iterates."""
 
     @contextmanager
-    def _callbacks(self, X, y, sample_weight, model):
-        """Tell scikit-learn's callbacks of a fit; yield what tells them of an iterate.
+    def _callbacks(self, X, y, sample_weight):
+        """Tell callbacks of a fit; yield what tells them of an iterate, None if there are no callbacks.
 
-        `model` gives the fitted attributes for an iterate and its intercept. They are asked for only if a
+        It is given a function that returns the fitted attributes of the iterate, which is called only if a
         callback wants to see the model.
         """
         # Where scikit-learn keeps them. Telling nobody would cost a tenth of a fast iteration.
@@ -99,102 +144,149 @@ class CertifiedFitMixin(CallbackSupportMixin):
         fit = self._init_callback_context(max_subtasks=self.max_iter + 1)
         fit.call_on_fit_task_begin(**data)
 
-        def report(state: State) -> bool:
+        def report(attributes) -> bool:
             iterate = fit.subcontext(task_name="iteration")
             iterate.call_on_fit_task_begin(**data)
-            return iterate.call_on_fit_task_end(
-                **data, reconstruction_attributes=lambda: model(state.x, state.intercept)
-            )
+            return iterate.call_on_fit_task_end(**data, reconstruction_attributes=attributes)
 
         yield report
         fit.call_on_fit_task_end(**data, reconstruction_attributes={})
 
+
+class CertifiedFitMixin(CallbackReportMixin):
+    """Solves the problem that an estimator has built."""
+
+    def _check_solver_params(self) -> None:
+        make_momentum(self.momentum)
+        make_step_rule(self.step_size, lambda: 1.0)
+        check_restart(self.restart, self.momentum)
+        check_flag("corrective", self.corrective)
+        check_number("tol", self.tol, at_least=0.0)
+        check_integer("max_iter", self.max_iter, at_least=1)
+        check_integer("verbose", self.verbose, at_least=0)
+        if self.lipschitz is not None:
+            check_number("lipschitz", self.lipschitz, above=0.0)
+
     def _solve(
         self,
-        loss: Loss,
-        linear_map: LinearMap,
-        constraint: Constraint,
-        start,
+        problem: Problem,
+        model,
+        start: Point | None = None,
         *,
         unit: float = 1.0,
-        corrective: bool = False,
+        radius_unit: float = 1.0,
         report=None,
-    ) -> Result:
-        """Run the solver; the objective is reported in units of `unit`, and each iterate to `report`."""
+    ) -> Certificate:
+        """Run the solver and certify what it found; nothing is set.
 
-        @cache
+        `model` gives the fitted attributes for an iterate and its intercept; `report` is told of each. The
+        problem's losses are multiplied by `unit` in what is reported, and its radius by `radius_unit`.
+        """
+        began = perf_counter()
+        momentum = base_momentum = make_momentum(self.momentum)
+
         def lipschitz() -> float:
-            if self.lipschitz is not None:
-                return float(self.lipschitz)
-            return loss.curvature * linear_map.squared_norm(loss.weights)
+            return problem.lipschitz if self.lipschitz is None else float(self.lipschitz)
 
-        zero = linear_map.zeros()
-        constraint.check(zero.shape)
-        null = loss.evaluate(linear_map.apply(zero)).value
-        restart = None
         if self.restart:
-            diameter = float(constraint.diameter(zero.shape))
-            restart = GapRestart(lipschitz() * diameter * diameter)
-        options = {"momentum": make_momentum(self.momentum)}
-        options["step_rule"] = make_step_rule(self.step_size, lipschitz)
+            momentum = GapRestart(base_momentum, lipschitz() * problem.diameter * problem.diameter)
+        step_rule = make_step_rule(self.step_size, lipschitz)
+        null = problem.null.value
+        certified = _Units(unit, radius_unit)
+        watch = None
+        if report or self.verbose:
+            watch = _Watch(problem, certified, began, self.verbose, report, model)
         # Correctors call BLAS thousands of times. On small arrays a second thread saves nothing, and on a
         # busy machine every call waits until it has been given a processor.
-        small = corrective and linear_map.product_cost < _SMALL
-        with _one_blas_thread if small else nullcontext():
-            if corrective and start is None and isinstance(linear_map, DesignMatrix):
-                start = sample_start(loss, linear_map, constraint, null=null, **options)
+        small = self.corrective and problem.data.product_cost < _SMALL
+        with _one_blas_thread() if small else nullcontext():
+            if self.corrective and start is None:
+                options = {"momentum": base_momentum, "step_rule": step_rule, "max_iter": self.max_iter}
+                start = sample_start(problem, **options)
             result = frank_wolfe(
-                loss,
-                linear_map,
-                constraint,
-                restart=restart,
-                corrector=best_corrector(loss, linear_map, constraint) if corrective else None,
+                problem,
+                momentum=momentum,
+                step_rule=step_rule,
+                corrector=best_corrector(problem) if self.corrective else None,
                 tolerance=self.tol * null,
                 max_iter=self.max_iter,
                 start=start,
-                callback=_Printer(unit, report) if self.verbose else report,
-                **options,
+                began=began,
+                callback=watch,
             )
-        self.n_iter_ = result.n_iter
-        self.n_restarts_ = result.n_restarts
-        self.converged_ = result.status == "converged"
-        self.objective_ = unit * result.objective
-        self.lower_bound_ = unit * result.lower_bound
-        self.gap_ = unit * result.gap
-        self.multiplier_ = unit * result.multiplier
-        self.trace_ = dict(result.trace)
+        attributes = certified.attributes(result) | model(result.x, result.intercept)
+        if self.verbose:
+            gap = attributes["gap_"]
+            print(f"{result.status} after {result.n_iter} iterations, certified gap {gap:.3g}")
+        return Certificate(result, attributes, self._warning(result, attributes["gap_"], null))
+
+    def _warning(self, result, gap, null) -> str | None:
+        """Return what to warn of: a run that neither converged nor was stopped by a callback."""
+        if result.status in ("converged", "stopped"):
+            return None
+        relative = result.gap / null if null > 0.0 else np.inf
+        advice = "raise max_iter, scale the features, or lower the radius"
+        if result.status == "stalled":
+            advice = "scale the features, or lower the radius: nothing moved any more"
+        return (
+            f"{type(self).__name__} stopped after {result.n_iter} steps (max_iter={self.max_iter}) with a "
+            f"certified gap of {gap:.3g}, which is {relative:.3g} of the objective of the zero model; "
+            f"tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a smaller one "
+            f"{advice}."
+        )
+
+
+@dataclass(frozen=True)
+class _Units:
+    """What the solver's losses and its radius count in."""
+
+    loss: float
+    radius: float
+
+    def attributes(self, result: Result) -> dict:
+        """Return the fitted attributes of a certificate."""
+        trace = dict(result.trace)
         with np.errstate(over="ignore"):  # an infinite gap is a valid one
             for name in ("objective", "lower_bound", "gap"):
-                self.trace_[name] = unit * self.trace_[name]
-        if self.verbose:
-            print(f"{result.status} after {result.n_iter} iterations, certified gap {self.gap_:.3g}")
-        if result.status in ("max_iter", "stalled"):
-            relative = result.gap / null if null > 0.0 else np.inf
-            advice = "raise max_iter, scale the features, or lower the radius"
-            if result.status == "stalled":
-                advice = "scale the features, or lower the radius: nothing moved any more"
-            warnings.warn(
-                f"{type(self).__name__} stopped after {result.n_iter} steps (max_iter={self.max_iter}) with "
-                f"a certified gap of {self.gap_:.3g}, which is {relative:.3g} of the objective of the zero "
-                f"model; tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a "
-                f"smaller one {advice}.",
-                ConvergenceWarning,
-                stacklevel=3 + hasattr(self, "_init_callback_context"),  # which wraps `fit`
-            )
-        return result
+                trace[name] = self.loss * trace[name]
+        return self.bounds(result, result.multiplier, result.n_iter) | {
+            "n_restarts_": result.n_restarts,
+            "converged_": result.status == "converged",
+            "trace_": trace,
+        }
+
+    def bounds(self, state: State | Result, multiplier: float, n_iter: int) -> dict:
+        """Return the fitted attributes that iterates have, too."""
+        return {
+            "objective_": self.loss * state.objective,
+            "lower_bound_": self.loss * state.lower_bound,
+            "gap_": self.loss * state.gap,
+            "multiplier_": self.loss * multiplier / self.radius,
+            "n_iter_": n_iter,
+        }
 
 
-class _Printer:
-    """Prints the iterations 0, 1, ..., 9, 10, 20, ..., 90, 100, 200, ... of a run as a table."""
+class _Watch:
+    """Follows a run: tells callbacks, and prints the iterations 0, 1, ..., 10, 20, ..., 100, 200, ..."""
 
-    def __init__(self, unit: float, report) -> None:
-        self._unit, self._report, self._began = unit, report, perf_counter()
+    def __init__(self, problem, units: _Units, began: float, verbose: int, report, model) -> None:
+        self._problem, self._units, self._began = problem, units, began
+        self._verbose, self._report, self._model = verbose, report, model
 
     def __call__(self, state: State) -> bool | None:
+        if self._verbose:
+            self._print(state)
+        return self._report(lambda: self._attributes(state)) if self._report else None
+
+    def _attributes(self, state: State) -> dict:
+        multiplier = self._problem.multiplier(state.point)
+        bounds = self._units.bounds(state, multiplier, state.iteration)
+        return bounds | self._model(state.x, state.intercept)
+
+    def _print(self, state: State) -> None:
         if state.iteration == 0:
             print(f"{'iteration':>9} {'objective':>12} {'gap':>9} {'atoms':>7} {'seconds':>8}")
         if not str(state.iteration)[1:].strip("0"):
-            objective, gap = self._unit * state.objective, self._unit * state.gap
+            objective, gap = self._units.loss * state.objective, self._units.loss * state.gap
             seconds = perf_counter() - self._began
             print(f"{state.iteration:9d} {objective:12.6g} {gap:9.2e} {state.atoms:7d} {seconds:8.2f}")
-        return self._report(state) if self._report else None

@@ -128,7 +128,8 @@ class ConvergenceDisplay:
         best = np.minimum.accumulate(objective)
         self.band_ = self.ax_.fill_between(across, bound, best, color=color, alpha=0.2, linewidth=0)
         self.ax_.set(xlabel="iteration" if against == "iterations" else "seconds", ylabel="objective")
-        self.ax_.legend(title="line: objective; band: where the optimum is")
+        if self.ax_.get_legend_handles_labels()[0]:  # matplotlib warns of a legend of nothing
+            self.ax_.legend(title="line: objective; band: where the optimum is")
         return self
 
 

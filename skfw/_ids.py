@@ -7,7 +7,7 @@ from itertools import repeat
 
 import numpy as np
 
-# Integers are looked up in a table unless it would have so many more places than there are ids.
+# Integers are looked up in a table unless it would have more than this many places for each id.
 _SPARSE_TABLE = 8
 
 
@@ -17,7 +17,7 @@ def keep_ids(X):
     In the common type of the columns of a data frame large integers lose digits, and in that of a list with
     numbers and strings the numbers become strings.
     """
-    if hasattr(X, "dtypes") and hasattr(X, "astype"):
+    if hasattr(X, "columns") and hasattr(X, "astype"):  # a series has its own type already
         one_type = len(set(X.dtypes)) == 1 and all(isinstance(kind, np.dtype) for kind in X.dtypes)
         if not one_type and bool(X.isna().to_numpy().any()):
             raise ValueError("Input X contains NaN, which names no row and no column.")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 from scipy import sparse
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._certified import (
+    CallbackReportMixin,
+    set_fitted,
+    validated,
+    warn_caller,
+    warnings_held_back,
+    with_callbacks,
+)
 from ._entries import matrix_to_entries
 from ._matrix_completion import HFWMatrixCompletion
 from ._params import check_number
@@ -16,13 +27,20 @@ from .engine import NuclearBall
 # Numbers in the equations of new rows that are solved at once.
 _BLOCK = 1 << 20
 # Radii to choose from, and the share of the values that decides. The search ends where the squared error is
-# so many times that of the best one.
+# this multiple of that of the best one.
 _RADII, _HELD_OUT, _WORSE = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), 0.1, 1.1
+_ROUNDING = np.finfo(np.float64).eps
 # Of the largest squared singular value: keeps equations solvable where nothing else does.
 _RIDGE = 1e-10
+# What matrices may be.
+_MATRIX = {
+    "accept_sparse": ["csr", "csc"],
+    "dtype": [np.float64, np.float32],
+    "ensure_all_finite": "allow-nan",
+}
 
 
-class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Fill in missing values by a matrix of low rank, fitted with a certificate.
 
     The columns are standardised, and completed by `HFWMatrixCompletion` in a nuclear-norm ball. A row to
@@ -31,16 +49,16 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     radius : float, optional
-        Bound of the sum of singular values, in units of the norm of the observed, standardised values. By
+        Bound of the sum of singular values, relative to the norm of the observed, standardised values. By
         default the one that best predicts a tenth of the observed values, held out for that.
     bias_penalty : float, default=5.0
-        The biases of rows and columns are shrunk as if each had so many more entries that say zero.
+        The biases of rows and columns are shrunk as if each had this many additional entries of zero.
     tol : float, default=1e-2
         Stop when the certified gap is at most `tol` times the objective without a low-rank part.
     max_iter : int, default=1000
         Largest number of steps.
     random_state : int, RandomState instance or None, default=None
-        Seed of the start vectors of the singular-vector oracle.
+        Seed of what is held out to choose the radius, and of the start vectors of the singular-vector oracle.
 
     Attributes
     ----------
@@ -77,6 +95,7 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    @with_callbacks
     def fit(self, X, y=None):
         """Learn the column space.
 
@@ -93,38 +112,42 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.radius is not None:
             check_number("radius", self.radius, above=0.0)
         check_number("bias_penalty", self.bias_penalty, above=0.0)
-        X = self._validated(X, reset=True)
+        X, seen = validated(self, X, **_MATRIX)
         entries, values = matrix_to_entries(X)
         if not len(values):
             raise ValueError("X has no observed value; there is nothing to learn from.")
         # A seed, so that the fits that choose the radius are those of any other one.
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.radius_ = (
-            self._best_radius(entries, values, X.shape, seed) if self.radius is None else self.radius
-        )
-        return self._fit_entries(entries, values, X.shape, seed)
+        known = entries, values, X.shape, seed
+        with warnings_held_back() as messages, self._callbacks(X, None, None) as report:
+            radius = self._best_radius(*known) if self.radius is None else self.radius
+            space = self._column_space(radius, *known, report)
+            set_fitted(self, seen | _fitted_attributes(radius, space))
+        for message in messages:
+            warn_caller(message)
+        return self
 
-    def _fit_entries(self, entries, values, shape, seed):
-        columns, n_features = entries[:, 1], shape[1]
-        counts = np.maximum(np.bincount(columns, minlength=n_features), 1)
-        self.means_ = np.bincount(columns, values, n_features) / counts
-        left = values - self.means_[columns]
-        squares = np.bincount(columns, left**2, n_features) / counts
-        self.scales_ = np.where(squares > 0.0, np.sqrt(squares), 1.0)
-        left /= self.scales_[columns]
-        # The multiplier of a ball in the values' own units is what new rows are penalised with.
-        ball = NuclearBall(self.radius_ * (float(np.linalg.norm(left)) or 1.0))
-        self.completion_ = HFWMatrixCompletion(
+    def _column_space(self, radius, entries, values, shape, seed, report=None):
+        means, scales, standardised = _standardised(values, entries[:, 1], shape[1])
+        # The multiplier of a ball with an absolute radius is what new rows are penalised with.
+        ball = NuclearBall(radius * (float(np.linalg.norm(standardised)) or 1.0), random_state=seed)
+        completion = HFWMatrixCompletion(
             constraint=ball,
             bias_penalty=self.bias_penalty,
             normalize=False,
             tol=self.tol,
             max_iter=self.max_iter,
             random_state=seed,
-        ).fit(entries, left)
-        self.n_iter_ = self.completion_.n_iter_
-        self._n_entries = len(values)
-        return self
+        )
+        space = partial(_ColumnSpace, means, scales, len(values))
+        if report:
+            completion.set_callbacks(
+                _Reporter(report, lambda model: _fitted_attributes(radius, space(model)))
+            )
+        completion.fit(entries, standardised)
+        if report:
+            completion.set_callbacks()
+        return space(completion)
 
     def _best_radius(self, entries, values, shape, seed):
         """Return the radius whose fit to most of the values predicts the others best."""
@@ -132,11 +155,11 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if held_out.all() or not held_out.any():
             return _RADII[0]
         known, errors = (entries[~held_out], values[~held_out], shape), []
-        trial, (rows, columns) = clone(self), entries[held_out].T
-        for trial.radius_ in _RADII:
-            completed = trial._fit_entries(*known, seed)._complete(*known)
-            left = (completed[rows, columns] - values[held_out]) / trial.scales_[columns]
-            errors.append(float(np.sum(left**2)))
+        rows, columns = entries[held_out].T
+        for radius in _RADII:
+            space = self._column_space(radius, *known, seed)
+            difference = (space.complete(*known)[rows, columns] - values[held_out]) / space.scales[columns]
+            errors.append(float(np.sum(difference**2)))
             # Beyond the best radius the values are interpolated, now with a larger error, now a smaller one.
             if errors[-1] > _WORSE * min(errors):
                 break
@@ -154,23 +177,88 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        X = self._validated(X, reset=False)
-        return self._complete(*matrix_to_entries(X), X.shape).astype(X.dtype, copy=False)
+        X = validate_data(self, X, **_MATRIX, reset=False)
+        return self._space.complete(*matrix_to_entries(X), X.shape).astype(X.dtype, copy=False)
 
-    def _complete(self, entries, values, shape):
+    def __sklearn_tags__(self):
+        """Declare that NaN stands for what is missing."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _standardised(values, columns, n_features):
+    """Return the means of the columns, their standard deviations, and the values standardised by them."""
+    counts = np.maximum(np.bincount(columns, minlength=n_features), 1)
+    means = np.bincount(columns, values, n_features) / counts
+    centred = values - means[columns]
+    sizes = np.zeros(n_features)
+    np.maximum.at(sizes, columns, np.abs(centred))
+    constant = sizes <= _ROUNDING * counts * np.abs(means)  # no more than the rounding error of the mean
+    sizes[constant], centred[constant[columns]] = 1.0, 0.0
+    centred /= sizes[columns]  # so that squares neither overflow nor underflow
+    scales = np.sqrt(np.bincount(columns, centred**2, n_features) / counts)
+    scales[constant] = 1.0
+    return means, scales * sizes, centred / scales[columns]
+
+
+def _fitted_attributes(radius, space):
+    completion = space.completion
+    return {
+        "radius_": radius,
+        "means_": space.means,
+        "scales_": space.scales,
+        "completion_": completion,
+        "n_iter_": completion.n_iter_,
+        "_space": space,
+    }
+
+
+class _Reporter:
+    """A callback of the completion that reports its iterates as those of the imputer."""
+
+    def __init__(self, report, attributes):
+        self._report, self._attributes = report, attributes
+
+    def setup(self, estimator, context):
+        """Do nothing: the imputer's callbacks were set up."""
+
+    def teardown(self, estimator, context):
+        """Do nothing."""
+
+    def on_fit_task_begin(self, estimator, context):
+        """Do nothing: the end of an iteration is what is reported."""
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
+        """Report an iterate; say whether to stop."""
+        return context.task_name == "iteration" and self._report(lambda: self._attributes(fitted_estimator))
+
+
+@dataclass(frozen=True)
+class _ColumnSpace:
+    """What the columns were standardised by, and the model of `n_entries` values that are."""
+
+    means: np.ndarray
+    scales: np.ndarray
+    n_entries: int
+    completion: HFWMatrixCompletion
+
+    def complete(self, entries, values, shape):
         """Fit each row's factors to its entries, and return all rows."""
-        (rows, columns), n_features, model = entries.T, shape[1], self.completion_
+        (rows, columns), n_features, model = entries.T, shape[1], self.completion
         # The factors and biases of all columns; those never seen have none.
         factors, biases = np.zeros((n_features, model.rank_ + 1)), np.zeros(n_features)
         seen = model.column_ids_.astype(np.intp)
         factors[seen, :-1], biases[seen] = model.column_factors_, model.mean_ + model.column_biases_
         factors[seen, -1] = 1.0  # what the bias of a row is multiplied by
-        left = (values - self.means_[columns]) / self.scales_[columns] - biases[columns]
+        unbiased = (values - self.means[columns]) / self.scales[columns] - biases[columns]
         observed = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
-        targets = sparse.csr_matrix((left, (rows, columns)), shape=shape) @ factors
+        targets = sparse.csr_matrix((unbiased, (rows, columns)), shape=shape) @ factors
         # The fitted rows solve these equations already: their gradient is minus the multiplier times them.
-        ridge = np.full(model.rank_ + 1, self._n_entries * model.multiplier_)
-        ridge[-1] = self.bias_penalty
+        ridge = np.full(model.rank_ + 1, self.n_entries * model.multiplier_)
+        ridge[-1] = model.bias_penalty
         ridge += _RIDGE * float(model.singular_values_.max(initial=1.0))
         first, second = np.triu_indices(len(ridge))
         pairs = factors[:, first] * factors[:, second]
@@ -182,24 +270,6 @@ class HFWImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             equations[:, first, second] = equations[:, second, first] = observed[part] @ pairs
             equations[:, np.arange(len(ridge)), np.arange(len(ridge))] += ridge
             row_factors = np.linalg.solve(equations, targets[part][..., np.newaxis])[..., 0]
-            result[part] = (row_factors @ factors.T + biases) * self.scales_ + self.means_
+            result[part] = (row_factors @ factors.T + biases) * self.scales + self.means
         result[rows, columns] = values
         return result
-
-    def _validated(self, X, reset):
-        return validate_data(
-            self,
-            X,
-            accept_sparse=["csr", "csc"],
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            reset=reset,
-        )
-
-    def __sklearn_tags__(self):
-        """Declare that NaN stands for what is missing."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

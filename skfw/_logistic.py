@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, with_callbacks
-from ._params import LOGISTIC_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
-from .engine import DesignMatrix, LogisticLoss, MultinomialLoss
+from ._linear import LinearFitMixin, LinearPredictionMixin, dense_coefficients
+from ._params import check_sample_weight
+from .engine import LogisticLoss, MultinomialLoss, Problem, design_matrix
 
 
-class LinearPredictorMixin:
+class ClassifierPredictionMixin(LinearPredictionMixin):
     """Predictions of a classifier with `coef_`, `intercept_` and `classes_`."""
 
     def decision_function(self, X):
@@ -32,9 +29,7 @@ class LinearPredictorMixin:
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32], reset=False)
-        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        scores = self._linear_predictions(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X):
@@ -83,37 +78,8 @@ class LinearPredictorMixin:
             return np.column_stack([log_expit(-scores), log_expit(scores)])
         return log_softmax(scores, axis=1)
 
-    def sparsify(self):
-        """Store `coef_` as a sparse matrix, which makes sparse models smaller and predict faster.
 
-        Returns
-        -------
-        self
-        """
-        check_is_fitted(self)
-        self.coef_ = sparse.csr_matrix(self.coef_)
-        return self
-
-    def densify(self):
-        """Store `coef_` as an array again.
-
-        Returns
-        -------
-        self
-        """
-        check_is_fitted(self)
-        if sparse.issparse(self.coef_):
-            self.coef_ = self.coef_.toarray()
-        return self
-
-    def __sklearn_tags__(self):
-        """Declare sparse input."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-
-class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierMixin, BaseEstimator):
+class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, ClassifierMixin, BaseEstimator):
     r"""Logistic regression with coefficients in a norm ball, and a certificate of optimality.
 
     Minimises the weighted mean log-loss over all models whose coefficients lie in a convex set, by
@@ -138,14 +104,13 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         Size of the set. It limits how far the log-odds can move: in the l1 ball, a sample whose features
         are at most one in size can change them by at most `radius`. Standardise the features, or scale
         them to a common range, then search a grid such as ``[0.3, 1, 3, 10, 30, 100]``; larger radii fit
-        the training data more closely and need more iterations. A model whose coefficients do not reach
-        the boundary (their norm is below `radius`) is not constrained at all. Ignored if `constraint` is
-        an object.
+        the training data more closely and need more iterations. Where the norm of the best coefficients is
+        below `radius`, the constraint is not active. Ignored if `constraint` is an object.
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has; 1 gives the l1 ball.
     momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="adaptive"
         Weight of the newest gradient in the average :eq:`average` that gives the direction: the one
-        that proves the smallest gap, 2/(k+2), 1/(k+1), 1 (plain Frank-Wolfe), or a constant.
+        that proves the smallest gap, 2/(k+2), 1/(k+1), 1 (Frank-Wolfe without momentum), or a constant.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
         Exact minimisation along the segment, a quadratic bound with the curvature along the segment or
         with a global Lipschitz constant, or the step that the momentum's weight prescribes.
@@ -153,10 +118,12 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         Whether to re-optimise over what has been discovered so far: Newton steps over the nonzero
         coefficients ("l1", "simplex"), in the ball ("l2"), or in the weights of the atoms (all other sets).
         It takes a handful of iterations where the steps alone take thousands. The start then comes from a fit
-        to a sample of the rows if there are many. False gives the algorithms of the paper.
+        to a sample of the rows if there are many. The algorithms of the paper have no corrector: False, with
+        a "weighted" or "uniform" momentum and a "parameter_free", "smooth" or "directional" step.
     restart : bool, default=False
-        Whether to forget past gradients when the newest alone proves a smaller gap. Tightens the
-        guarantee; costs a second product with the data in each iteration and seldom saves any.
+        Whether to forget past gradients when the newest alone proves a smaller gap. It needs a momentum with
+        fixed weights: "weighted", "uniform" or a number. Tightens the guarantee; costs a second product with
+        the data in each iteration and seldom saves any.
     tol : float, default=1e-4
         Stop when `gap_` is at most `tol` times the loss of the model with zero coefficients.
     max_iter : int, default=1000
@@ -263,45 +230,8 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         self.warm_start = warm_start
         self.verbose = verbose
 
-    @with_callbacks
-    def fit(self, X, y, sample_weight=None):
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array, CSR or CSC of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-            Class labels.
-        sample_weight : array of shape (n_samples,), optional
-            A weight of two counts a sample twice, a weight of zero leaves it out.
-
-        Returns
-        -------
-        self
-        """
-        constraint = self._constraint()
-        self._check_params()
-        X, y = validate_data(self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
-        loss, design, classes = self._problem(X, y, sample_weight)
-        start = self._start(constraint, design, classes)
-        model = partial(self._model, classes, X.dtype)
-        with self._callbacks(X, y, sample_weight, model) as report:
-            result = self._solve(loss, design, constraint, start, corrective=self.corrective, report=report)
-            vars(self).update(model(result.x, result.intercept))
-        return self
-
-    def _constraint(self):
-        return make_constraint(
-            self.constraint, self.radius, LOGISTIC_CONSTRAINTS, support_size=self.support_size
-        )
-
-    def _check_params(self):
-        self._check_solver_params()
-        check_flag("fit_intercept", self.fit_intercept)
-        check_flag("corrective", self.corrective)
-
-    def _problem(self, X, y, sample_weight):
-        """Return the loss, the design matrix and the classes of validated data."""
+    def _prepare(self, X, y, sample_weight):
+        """Return the problem of validated data, and the coding between its models and fitted attributes."""
         check_classification_targets(y)
         weights = self._weights(y, sample_weight)
         if not weights.all():
@@ -314,23 +244,17 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
             )
         if len(classes) == 2:
             loss = LogisticLoss(np.where(labels == 1, 1.0, -1.0), weights, self.fit_intercept)
-            return loss, DesignMatrix(X), classes
-        loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
-        return loss, DesignMatrix(X, n_outputs=len(classes)), classes
+            design = design_matrix(X)
+        else:
+            loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
+            design = design_matrix(X, n_outputs=len(classes))
+        return Problem(loss, design, self._constraint()), _ClassCoding(classes, X.dtype)
 
     def _weights(self, y, sample_weight):
         """Return the weights of the samples with those of their classes; they sum to one."""
         weights = check_sample_weight(sample_weight, len(y))
         weights = check_sample_weight(weights * self._class_weights(y, weights), len(y), "class_weight")
         return weights / weights.sum()
-
-    def _model(self, classes, dtype, x, intercept):
-        """Return the fitted attributes of an iterate."""
-        intercept = np.atleast_1d(intercept)
-        if len(classes) > 2:  # the softmax ignores a common shift
-            intercept = intercept - intercept.mean()
-        coef = np.atleast_2d(x.T).astype(dtype)
-        return {"classes_": classes, "coef_": coef, "intercept_": intercept.astype(dtype)}
 
     def _class_weights(self, y, weights):
         """Return the class weight of each sample; "balanced" counts the samples with their weights."""
@@ -346,12 +270,25 @@ class HFWLogisticRegression(LinearPredictorMixin, CertifiedFitMixin, ClassifierM
         totals = np.bincount(labels, weights)
         return np.divide(1.0, totals, out=np.zeros(len(classes)), where=totals > 0.0)[labels]
 
-    def _start(self, constraint, design, classes):
-        """Return the last fit's coefficients as a point of the set, or None for a cold start."""
-        if not (self.warm_start and hasattr(self, "coef_") and np.array_equal(self.classes_, classes)):
+
+@dataclass(frozen=True)
+class _ClassCoding:
+    """Between the models of the engine and the fitted attributes of a classifier."""
+
+    classes: np.ndarray
+    dtype: np.dtype
+
+    def decode(self, x, intercept):
+        """Return the fitted attributes of a model."""
+        intercept = np.atleast_1d(intercept)
+        if len(self.classes) > 2:  # the softmax ignores a common shift
+            intercept = intercept - intercept.mean()
+        coef = np.atleast_2d(x.T).astype(self.dtype)
+        return {"classes_": self.classes, "coef_": coef, "intercept_": intercept.astype(self.dtype)}
+
+    def encode(self, estimator):
+        """Return the model of a fitted classifier; None if it has other classes."""
+        if not np.array_equal(estimator.classes_, self.classes):
             return None
-        coef = self.coef_.toarray() if sparse.issparse(self.coef_) else self.coef_
-        previous = np.ascontiguousarray(coef.T, dtype=np.float64)
-        if len(classes) == 2:
-            previous = previous[:, 0]
-        return constraint.scale_into(previous) if previous.shape == design.zeros().shape else None
+        coef = dense_coefficients(estimator)
+        return coef[:, 0] if len(self.classes) == 2 else coef

@@ -1,22 +1,15 @@
-"""Logistic regression along the radius: the path of one data set, and cross-validation over it."""
+"""Logistic regression along the radius: its path, and its cross-validation."""
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import check_cv
-from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import validate_data
 
-from ._logistic import HFWLogisticRegression, LinearPredictorMixin
-from ._params import check_integer, check_number, check_sample_weight
-from .engine import Constraint
-
-# An automatic grid reaches so far below and above the radius where a linear loss would have fallen to zero.
-_BELOW, _ABOVE = 0.1, 30.0
+from ._certified import validated, warn_caller, warnings_held_back
+from ._linear import DESIGN
+from ._logistic import ClassifierPredictionMixin, HFWLogisticRegression
+from ._radius_path import RadiusSearchMixin, fit_path, radius_grid
 
 
 def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
@@ -61,11 +54,14 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     if "radius" in params:
         raise TypeError("hfw_logistic_path takes radii, not radius.")
     template = HFWLogisticRegression(**params)
-    template._constraint()
     template._check_params()
-    X, y = validate_data(template, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
-    radii = radius_grid(template, radii, X, y, sample_weight)
-    models = list(fit_path(template, radii, X, y, sample_weight))
+    X, y, _ = validated(template, X, y, **DESIGN)
+    problem, coding = template._prepare(X, y, sample_weight)
+    radii = radius_grid(template, radii, problem)
+    with warnings_held_back() as messages:
+        models = list(fit_path(template, radii, problem, coding))
+    for message in messages:
+        warn_caller(message)
     return (
         radii,
         np.stack([model.coef_ for model in models]),
@@ -74,61 +70,7 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     )
 
 
-def fit_path(template, radii, X, y, sample_weight):
-    """Yield a fitted model for each radius; the data is prepared once.
-
-    A fit starts where the path would be if it went on straight, as it nearly does, through the last two
-    solutions (it begins at zero), or at the last one if that is better.
-    """
-    loss, design, classes = template._problem(X, y, sample_weight)
-    path, value = [(0.0, design.zeros())], np.inf
-    for radius in radii:
-        model = clone(template).set_params(**_at(template, radius))
-        constraint, start = model._constraint(), None
-        if len(path) > 1:
-            (older_radius, older), (old_radius, old) = path
-            ahead = (radius - old_radius) / (old_radius - older_radius) * (old - older)
-            start = constraint.scale_into(old + ahead)
-            if start is None or loss.evaluate(design.apply(start)).value > value:
-                start = constraint.scale_into(old)
-        result = model._solve(loss, design, constraint, start, corrective=model.corrective)
-        path, value = [path[-1], (radius, result.x)], result.objective
-        vars(model).update(model._model(classes, X.dtype, result.x, result.intercept))
-        model.n_features_in_ = X.shape[1]
-        yield model
-
-
-def radius_grid(template, radii, X, y, sample_weight):
-    """Return the radii in ascending order; a number of them stands for a grid made from the data.
-
-    At the zero model the loss f and its gradient g are known, and in a ball of radius R no linear loss can
-    fall by more than R times the dual norm of g. The grid goes from a tenth of the radius at which that is
-    all of f to thirty times it, in equal ratios.
-    """
-    if not isinstance(radii, Integral):
-        if isinstance(radii, str) or np.ndim(radii) != 1 or not len(radii):
-            raise ValueError(f"radii must be a number of radii or a sequence of them; got radii={radii!r}.")
-        for radius in radii:
-            check_number("radii", radius, above=0.0)
-        return np.unique(np.asarray(radii, dtype=np.float64))
-    check_integer("radii", radii, at_least=1)
-    loss, design, _ = template._problem(X, y, sample_weight)
-    null = loss.evaluate(design.apply(design.zeros()))
-    unit = clone(template).set_params(**_at(template, 1.0))._constraint()
-    unit.check(design.zeros().shape)
-    fall = abs(unit.lmo(design.adjoint(null.residual)).value)
-    scale = null.value / fall if fall > 0.0 else 1.0
-    return np.geomspace(_BELOW * scale, _ABOVE * scale, radii)
-
-
-def _at(template, radius):
-    """Return the parameters that set the radius, of the model or of its constraint object."""
-    if isinstance(template.constraint, Constraint):
-        return {"constraint": clone(template.constraint, safe=False).set_params(radius=float(radius))}
-    return {"radius": float(radius)}
-
-
-class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimator):
+class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, ClassifierMixin, BaseEstimator):
     """Logistic regression in a norm ball whose radius is chosen by cross-validation.
 
     In each fold the radii are gone through in ascending order, each fit starting from the ones before. The
@@ -141,18 +83,20 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         the radii in turn.
     radii : int or array of floats, default=10
         The radii, or how many. A number stands for a grid in equal ratios, from a tenth to thirty times the
-        radius at which the loss, if it fell as fast as it does at the zero model, would be zero.
+        radius at which the loss, if it fell as fast as it does at the zero model, would be zero; 1 stands for
+        the middle of that grid.
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has.
     cv : int, cross-validation generator or iterable, optional
         By default five stratified folds.
     scoring : str or callable, optional
-        What to maximise. By default the mean log-likelihood of the held-out samples: the same number as
-        "neg_log_loss", at a fraction of its cost.
+        What to maximise, and what `score` returns. By default the mean log-likelihood of the held-out samples
+        is maximised: the same number as "neg_log_loss", at a fraction of its cost. `score` is then the
+        accuracy.
     n_jobs : int, optional
         How many folds are worked on at the same time.
     momentum, step_size, corrective, restart, tol, max_iter, fit_intercept, lipschitz, class_weight, verbose
-        As in `HFWLogisticRegression`.
+        As in `HFWLogisticRegression`; restarts need a momentum with fixed weights here too.
 
     Attributes
     ----------
@@ -224,8 +168,8 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         self.class_weight = class_weight
         self.verbose = verbose
 
-    def fit(self, X, y, sample_weight=None):
-        """Choose the radius and fit the model.
+    def score(self, X, y, sample_weight=None):
+        """Return the score that the radius was chosen by, or the accuracy if `scoring` is None.
 
         Parameters
         ----------
@@ -233,55 +177,23 @@ class HFWLogisticRegressionCV(LinearPredictorMixin, ClassifierMixin, BaseEstimat
         y : array of shape (n_samples,)
             Class labels.
         sample_weight : array of shape (n_samples,), optional
-            Weights in the fits and in the scores.
 
         Returns
         -------
-        self
+        float
         """
+        if self.scoring is None:
+            return super().score(X, y, sample_weight)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return check_scoring(self, scoring=self.scoring)(self, X, y, **weights)
+
+    def _template(self):
         own = self.get_params(deep=False)
-        params = {name: own[name] for name in HFWLogisticRegression().get_params() if name in own}
-        template = HFWLogisticRegression(**params)
-        template._constraint()
-        template._check_params()
-        X, y = validate_data(self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32])
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, len(y))
-        self.radii_ = radius_grid(template, self.radii, X, y, sample_weight)
-        scorer = _mean_log_likelihood
-        if self.scoring is not None:
-            scorer = check_scoring(template, scoring=self.scoring)
-        # What has no weight is no part of the model, and cannot be scored.
-        has_weight = template._weights(y, sample_weight) > 0.0
-        folds = [
-            (train, test[has_weight[test]])
-            for train, test in check_cv(self.cv, y, classifier=True).split(X, y)
-        ]
-        if not all(len(test) for _, test in folds):
-            raise ValueError("A fold's test part has no sample with a positive weight; use other folds.")
-        self.scores_ = np.array(
-            Parallel(n_jobs=self.n_jobs)(
-                delayed(_path_scores)(template, self.radii_, X, y, sample_weight, train, test, scorer)
-                for train, test in folds
-            )
-        )
-        self.radius_ = float(self.radii_[np.argmax(self.scores_.mean(axis=0))])
-        fitted = clone(template).set_params(**_at(template, self.radius_)).fit(X, y, sample_weight)
-        for name, value in vars(fitted).items():
-            if name.endswith("_"):
-                setattr(self, name, value)
-        return self
+        shared = {name: own[name] for name in HFWLogisticRegression().get_params() if name in own}
+        return HFWLogisticRegression(**shared)
 
-
-def _path_scores(template, radii, X, y, sample_weight, train, test, scorer):
-    """Return the scores on one fold's test part, for each radius."""
-    weights = {} if sample_weight is None else {"sample_weight": sample_weight[test]}
-    train_weight = None if sample_weight is None else sample_weight[train]
-    X_test, y_test = X[test], y[test]
-    return [
-        scorer(model, X_test, y_test, **weights)
-        for model in fit_path(template, radii, X[train], y[train], train_weight)
-    ]
+    def _scorer(self, template):
+        return _mean_log_likelihood if self.scoring is None else check_scoring(template, scoring=self.scoring)
 
 
 def _mean_log_likelihood(model, X, y, sample_weight=None):

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, with_callbacks
+from ._certified import CertifiedFitMixin, set_fitted, validated, with_callbacks
 from ._ids import IdEncoder, keep_ids
 from ._params import (
     COMPLETION_CONSTRAINTS,
@@ -20,7 +20,7 @@ from ._params import (
     check_sample_weight,
     make_constraint,
 )
-from .engine import BiasedSquaredLoss, FactoredMatrix, ObservedEntries, SquaredLoss, products_at
+from .engine import BiasedSquaredLoss, FactoredMatrix, ObservedEntries, Problem, SquaredLoss, products_at
 
 _ROUNDING = 64.0 * np.finfo(np.float64).eps
 # Predictions that `recommend` computes at once.
@@ -40,25 +40,28 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     Parameters
     ----------
     radius : float, default=2.0
-        Bound of the sum of singular values. With ``normalize=True`` it is in units of the Frobenius norm of
-        the observed values without mean and biases: 1 allows one singular value that could explain them
-        all, and a grid such as ``[0.5, 1, 2, 3, 5, 10]`` fits data of any scale. Larger radii fit the
-        observed entries more closely and need more iterations; choose it by cross-validation.
+        Bound of the sum of singular values of the low-rank part; for "weighted_nuclear", of the low-rank part
+        after its rows and columns were multiplied by their weights. With ``normalize=True`` it is relative to
+        the Frobenius norm of the observed values without mean and biases: 1 allows one singular value
+        that could explain them all, and a grid such as ``[0.5, 1, 2, 3, 5, 10]`` fits data of any scale.
+        Larger radii fit the observed entries more closely and need more iterations; choose it by
+        cross-validation.
     constraint : {"weighted_nuclear", "nuclear"} or Constraint, default="weighted_nuclear"
         The set of the low-rank part. For "weighted_nuclear" the rows and columns are multiplied, before the
         norm is taken, by their number of entries to the power of `weight_exponent`, divided by the root of
-        the mean square of that [2]_. An object is used as it is, with its own radius.
+        the mean square of that [2]_. An object is used with its own radius, which is relative as
+        `radius` is with ``normalize=True``, and absolute with ``normalize=False``.
     weight_exponent : float, default=0.2
-        For "weighted_nuclear": 0 gives the plain norm, 0.5 that of a matrix sampled row by row and column
-        by column.
+        For "weighted_nuclear": 0 gives the norm without weights, 0.5 that of a matrix sampled row by row and
+        column by column.
     biases : {"both", "rows", "columns", "mean", "none"}, default="both"
         What the model has beside the matrix of low rank. All but "none" have the mean.
     bias_penalty : float or None, default=3.0
-        Biases are fitted together with the low-rank part, and shrunk as if each row and column had so many
-        more entries that say zero. None takes the means away beforehand: the mean, then the rows' means,
-        then the columns', which is how the paper prepares data.
+        Biases are fitted together with the low-rank part, and shrunk as if each row and column had this many
+        additional entries of zero (at least 1e-12 times the entries it has). None subtracts the means
+        beforehand: the mean, then the rows' means, then the columns', which is how the paper prepares data.
     normalize : bool, default=True
-        Whether `radius` is in units of the norm of the observed values.
+        Whether `radius`, or that of a constraint object, is relative to the norm of the observed values.
     momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="adaptive"
         Weight of the newest gradient in the average that gives the direction.
     step_size : {"line_search", "directional", "smooth", "parameter_free"}, default="line_search"
@@ -66,7 +69,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     corrective : bool, default=True
         Whether to improve the factors between the steps. Without it each step adds one to the rank.
     restart : bool, default=False
-        Whether to forget past gradients when the newest alone proves a smaller gap.
+        Whether to forget past gradients when the newest alone proves a smaller gap. It needs a momentum with
+        fixed weights: "weighted", "uniform" or a number.
     tol : float, default=5e-2
         Stop when `gap_` is at most `tol` times the objective without a low-rank part. Predictions are
         seldom better for a smaller one: on MovieLens 100K, 1e-2 takes twice the time and lowers the error on
@@ -101,8 +105,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     objective_, lower_bound_, gap_ : float
         Half the weighted mean squared error on the observed entries, with the biases' penalty; a proven lower
         bound of the smallest one in the ball, :eq:`bound`, and their difference :eq:`gap`. The bound
-        accounts for the inexact singular vectors; it is wrong with a probability below 1e-12 for each
-        iteration.
+        accounts for the inexact singular vectors; it is wrong with a probability below 1e-12 for each call
+        of the oracle.
     multiplier_ : float
         The Lagrange multiplier of the constraint: how fast the smallest objective falls as `radius` grows.
     converged_ : bool
@@ -194,11 +198,11 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self
         """
         self._check_params()
-        X, y = validate_data(self, keep_ids(X), y, dtype=None, ensure_min_features=2, y_numeric=True)
+        options = {"dtype": None, "ensure_min_features": 2, "y_numeric": True}
+        X, y, seen = validated(self, keep_ids(X), y, **options)
         y = y.astype(np.float64, copy=False)
         weights = check_sample_weight(sample_weight, len(y))
-        # How many entries say the same with weights of one; the penalty of the biases counts in entries.
-        total = len(y) if sample_weight is None else float(np.mean(np.asarray(sample_weight)) * len(y))
+        largest_weight = 1.0 if sample_weight is None else float(np.max(np.asarray(sample_weight)))
         kept = slice(None) if weights.all() else weights > 0.0
         ids, values, weights = X[kept], y[kept], weights[kept]
 
@@ -209,51 +213,41 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         values, weights = values[order], weights[order]
         entries = ObservedEntries(rows[order].astype(np.int32), columns[order].astype(np.int32), shape)
         del rows, columns, order
-        constraint = self._constraint(entries, weights)
+        matrix_weights = self._matrix_weights(entries, weights)
+        # The penalty of the biases counts in entries, whose weight is one.
+        penalty = None if self.bias_penalty is None else self.bias_penalty / largest_weight / weights.sum()
         weights = weights / weights.sum()
-        # Values are divided by `scale` so that nothing overflows, then by `unit`, which the radius counts in.
+        # Values are divided by `scale`, so that nothing overflows, and by `unit`, to which the radius refers.
         scale = float(np.abs(values).max()) or 1.0
-        loss, mean, biases = self._make_loss(entries, values / scale, weights, total)
-        unit = _observed_norm(entries, loss.evaluate(np.zeros(len(values))).residual, weights)
-        unit = (unit if self.normalize else 1.0 / scale) or 1.0
-        square = (scale * unit) * (scale * unit)
-        if not np.isfinite(square):
+        loss, mean, biases = self._make_loss(entries, values / scale, weights, penalty)
+        unit, radius_unit = self._units(entries, loss, scale)
+        constraint = self._constraint(matrix_weights, radius_unit)
+        value_unit = scale * unit
+        if not np.isfinite(value_unit * value_unit):
             raise ValueError(
                 f"y is too large for its squares: it reaches {scale:g} in size. Divide it first."
             )
-        start = self._start(constraint, row_encoder.ids, column_encoder.ids, scale * unit)
-        loss = replace(loss, targets=loss.targets / unit)
-
-        # All at once, and after the solver: an interrupted fit leaves the last model as it was.
+        problem = Problem(replace(loss, targets=loss.targets / unit), entries, constraint)
         known = {
             "_row_encoder": row_encoder,
             "_column_encoder": column_encoder,
             "row_ids_": row_encoder.ids[:, 0],
             "column_ids_": column_encoder.ids[:, 0] if X.shape[1] == 2 else column_encoder.ids,
-            "_observed": entries.adjoint(np.ones(len(values))).astype(bool),
+            "_observed": entries.adjoint(np.ones(len(values))).matrix.astype(bool),
             "mean_": scale * mean,
         }
-        model = partial(self._model, known, scale * unit, scale * biases)
-        with self._callbacks(X, y, sample_weight, model) as report:
-            result = self._solve(
-                loss, entries, constraint, start, unit=square, corrective=self.corrective, report=report
+        with self._callbacks(X, y, sample_weight) as report:
+            certificate = self._solve(
+                problem,
+                partial(_fitted_attributes, known, value_unit, scale * biases),
+                self._start(problem, row_encoder.ids, column_encoder.ids, value_unit),
+                unit=value_unit * value_unit,
+                radius_unit=radius_unit,
+                report=report,
             )
-            vars(self).update(model(result.x, result.intercept))
+            set_fitted(self, seen | certificate.attributes)
+        certificate.warn()
         return self
-
-    def _model(self, known, unit, biases, x, intercept):
-        """Return the fitted attributes of an iterate, beside what is known before the solver runs."""
-        left, values, right = x.svd()
-        values = unit * values
-        row_biases, column_biases = np.split(biases + unit * intercept, x.shape[:1])
-        return known | {
-            "row_factors_": left * np.sqrt(values),
-            "column_factors_": right * np.sqrt(values),
-            "singular_values_": values,
-            "rank_": len(values),
-            "row_biases_": row_biases,
-            "column_biases_": column_biases,
-        }
 
     def _check_params(self) -> None:
         self._check_solver_params()
@@ -271,47 +265,66 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         if self.bias_penalty is not None:
             check_number("bias_penalty", self.bias_penalty, above=0.0)
         check_flag("normalize", self.normalize)
-        check_flag("corrective", self.corrective)
+        check_flag("warm_start", self.warm_start)
         if self.clip is not None and not (np.shape(self.clip) == (2,) and self.clip[0] <= self.clip[1]):
             raise ValueError(
                 f"clip must be None or a pair of numbers in ascending order; got clip={self.clip!r}."
             )
 
-    def _constraint(self, entries, weights):
-        """Return the set, with weights from how much is known of each row and column."""
+    def _matrix_weights(self, entries, weights):
+        """Return the weights of rows and columns in the norm, from how much is known of each."""
         counts = np.bincount(entries.row_indices, weights), np.bincount(entries.column_indices, weights)
         powers = [(count / count.mean()) ** self.weight_exponent for count in counts]
+        return [power / np.sqrt(np.mean(power**2)) for power in powers]
+
+    def _units(self, entries, loss, scale):
+        """Return what the solver's values are divided by after `scale`, and what its radius is divided by."""
+        if self.normalize:
+            return _observed_norm(entries, loss) or 1.0, 1.0
+        if isinstance(self.constraint, str):
+            return 1.0, scale
+        return 1.0 / scale, 1.0  # the radius of an object is as it is, and so are the values
+
+    def _constraint(self, matrix_weights, radius_unit):
+        """Return the set of the solver's models."""
+        radius = self.radius / radius_unit
+        if not 0.0 < radius < np.inf:
+            raise ValueError(
+                f"radius and y must be of comparable size; got radius={self.radius} for values up to "
+                f"{radius_unit:g}. Use normalize=True, or scale y."
+            )
         return make_constraint(
             self.constraint,
-            self.radius,
+            radius,
             COMPLETION_CONSTRAINTS,
-            matrix_weights=[power / np.sqrt(np.mean(power**2)) for power in powers],
+            matrix_weights=matrix_weights,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
 
-    def _make_loss(self, entries, values, weights, total):
+    def _make_loss(self, entries, values, weights, penalty):
         """Return the loss of the low-rank part, the mean, and biases that the loss does not know of."""
         mean = float(weights @ values) if self.biases != "none" else 0.0
-        penalties = [
-            self.bias_penalty / total if self.biases in names and self.bias_penalty is not None else np.inf
-            for names in (("rows", "both"), ("columns", "both"))
-        ]
+        has_row_biases, has_column_biases = (
+            self.biases in ("rows", "both"),
+            self.biases in ("columns", "both"),
+        )
         biases = np.zeros(sum(entries.shape))
-        left = values - mean
-        if self.bias_penalty is None:
+        targets = values - mean
+        if penalty is None:
             row_biases, column_biases = np.split(biases, entries.shape[:1])
-            if self.biases in ("rows", "both"):
-                row_biases[:] = _group_means(entries.row_indices, left, weights)
-                left = left - row_biases[entries.row_indices]
-            if self.biases in ("columns", "both"):
-                column_biases[:] = _group_means(entries.column_indices, left, weights)
-                left = left - column_biases[entries.column_indices]
-        left[np.abs(left) <= _ROUNDING] = 0.0  # explained entirely: what is left is no signal
-        if np.isinf(penalties).all():
-            return SquaredLoss(left, weights), mean, biases
-        return BiasedSquaredLoss(left, weights, entries, *penalties), mean, biases
+            if has_row_biases:
+                row_biases[:] = _group_means(entries.row_indices, targets, weights)
+                targets = targets - row_biases[entries.row_indices]
+            if has_column_biases:
+                column_biases[:] = _group_means(entries.column_indices, targets, weights)
+                targets = targets - column_biases[entries.column_indices]
+        targets[np.abs(targets) <= _ROUNDING] = 0.0  # explained entirely: the rest is no signal
+        if penalty is None or not (has_row_biases or has_column_biases):
+            return SquaredLoss(targets, weights), mean, biases
+        penalties = [penalty if used else np.inf for used in (has_row_biases, has_column_biases)]
+        return BiasedSquaredLoss(targets, weights, entries, *penalties), mean, biases
 
-    def _start(self, constraint, row_ids, column_ids, unit):
+    def _start(self, problem, row_ids, column_ids, unit):
         """Return the last fit's low-rank part, on the ids known to both, as a point of the set."""
         if not (self.warm_start and hasattr(self, "rank_")):
             return None
@@ -321,7 +334,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         left = np.where(row_of[:, np.newaxis] >= 0, self.row_factors_[row_of], 0.0)
         right = np.where(column_of[:, np.newaxis] >= 0, self.column_factors_[column_of], 0.0)
         weights = np.full(self.rank_, 1.0 / unit)
-        return constraint.scale_into(FactoredMatrix(left, right, weights))
+        inside = problem.constraint.scale_into(FactoredMatrix(left, right, weights))
+        return None if inside is None else problem.at(inside)
 
     def predict(self, X):
         """Return the values of entries; of rows and columns not seen in `fit` only the biases are known.
@@ -364,7 +378,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         check_integer("n", n, at_least=1)
-        row_ids = np.asarray(row_ids).reshape(-1)
+        row_ids = np.asarray(keep_ids(row_ids)).reshape(-1)
         rows = self._row_encoder.transform(row_ids[:, np.newaxis])
         if rows.min(initial=0) < 0:
             raise ValueError(f"Row {row_ids[np.argmin(rows)]} was not seen in fit.")
@@ -401,6 +415,22 @@ def _group_means(groups, values, weights):
     return np.bincount(groups, weights * values) / np.bincount(groups, weights)
 
 
-def _observed_norm(entries, weighted_values, weights):
-    """Frobenius norm of the observed matrix; an entry observed repeatedly has its weighted mean value."""
-    return float(np.linalg.norm(entries.totals(weighted_values) / entries.totals(weights)))
+def _observed_norm(entries, loss):
+    """Frobenius norm of the observed targets that biases leave; a repeated entry has its weighted mean."""
+    residual = loss.evaluate(np.zeros(len(loss.weights))).residual
+    return float(np.linalg.norm(entries.totals(residual) / entries.totals(loss.weights)))
+
+
+def _fitted_attributes(known, unit, biases, x, intercept):
+    """Return the fitted attributes of an iterate, beside what is known before the solver runs."""
+    left, values, right = x.svd()
+    values = unit * values
+    row_biases, column_biases = np.split(biases + unit * intercept, x.shape[:1])
+    return known | {
+        "row_factors_": left * np.sqrt(values),
+        "column_factors_": right * np.sqrt(values),
+        "singular_values_": values,
+        "rank_": len(values),
+        "row_biases_": row_biases,
+        "column_biases_": column_biases,
+    }

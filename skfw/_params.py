@@ -30,7 +30,7 @@ from .engine import (
 )
 
 _BALLS = {"l1": L1Ball, "l2": L2Ball, "linf": LInfBall, "simplex": Simplex}
-LOGISTIC_CONSTRAINTS = (*_BALLS, "n_support", "nuclear")
+LINEAR_CONSTRAINTS = (*_BALLS, "n_support", "nuclear")
 COMPLETION_CONSTRAINTS = ("weighted_nuclear", "nuclear")
 _MOMENTA = {"adaptive": Adaptive(), "weighted": Weighted(), "uniform": Uniform(), "none": NoMomentum()}
 _STEPS: dict[str, Callable[[Callable[[], float]], StepRule]] = {
@@ -73,6 +73,17 @@ def make_momentum(momentum) -> Momentum:
         f"momentum must be one of {', '.join(map(repr, _MOMENTA))} or a number strictly between 0 and 1; "
         f"got momentum={momentum!r}."
     )
+
+
+def check_restart(restart, momentum) -> None:
+    """Raise a ValueError unless `restart` is a boolean, and there is a past to forget."""
+    check_flag("restart", restart)
+    reasons = {"adaptive": "which forgets the past by itself where that helps", "none": "which keeps no past"}
+    if restart and isinstance(momentum, str) and momentum in reasons:
+        raise ValueError(
+            f"restart=True needs a momentum with fixed weights, 'weighted', 'uniform' or a number; "
+            f"got momentum={momentum!r}, {reasons[momentum]}."
+        )
 
 
 def make_step_rule(step_size, lipschitz: Callable[[], float]) -> StepRule:

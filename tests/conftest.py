@@ -1,4 +1,4 @@
-"""Where the real data lies, for the tests that use it."""
+"""One thread for BLAS, and where the real data lies, for the tests that use it."""
 
 import bz2
 import os
@@ -6,6 +6,14 @@ from pathlib import Path
 
 import pytest
 from sklearn.datasets import load_svmlight_file
+from threadpoolctl import threadpool_limits
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_blas_thread():
+    """A call in threads takes as long as its slowest one: beside other work tests took 50 times longer."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def data_folder():

@@ -15,7 +15,6 @@ from scipy.special import logsumexp
 from skfw.engine import (
     Adaptive,
     Constant,
-    DesignMatrix,
     Directional,
     GroupBall,
     L1Ball,
@@ -28,10 +27,12 @@ from skfw.engine import (
     NSupportBall,
     NuclearBall,
     ParameterFree,
+    Problem,
     Simplex,
     SquaredLoss,
     Uniform,
     Weighted,
+    design_matrix,
 )
 
 N_SAMPLES, N_FEATURES, N_CLASSES = 24, 4, 3
@@ -76,21 +77,20 @@ def data():
 
 
 @dataclass(frozen=True)
-class Problem:
-    loss: object
-    linear_map: DesignMatrix
-    constraint: object
+class KnownProblem:
+    """A problem, with what the tests know of it from elsewhere.
+
+    `lipschitz` is the exact Lipschitz constant of the gradient, `optimum` another solver's.
+    """
+
+    problem: Problem
     lipschitz: float
     optimum: float
 
     @property
-    def shape(self):
-        return self.linear_map.zeros().shape
-
-    @property
     def scale(self):
         """L D^2, with the exact spectral constant."""
-        return self.lipschitz * self.constraint.diameter(self.shape) ** 2
+        return self.lipschitz * self.problem.diameter**2
 
 
 @cache
@@ -102,10 +102,9 @@ def problem(loss_name, constraint_name, intercept):
         "squared": SquaredLoss(targets, weights, intercept),
     }[loss_name]
     spectral = np.linalg.eigvalsh(X.T @ (weights[:, np.newaxis] * X))[-1]
-    return Problem(
-        loss,
-        DesignMatrix(X, N_CLASSES if loss_name == "multinomial" else None),
-        CONSTRAINTS[constraint_name],
+    design = design_matrix(X, N_CLASSES if loss_name == "multinomial" else None)
+    return KnownProblem(
+        Problem(loss, design, CONSTRAINTS[constraint_name]),
         {"logistic": 0.25, "multinomial": 0.5, "squared": 1.0}[loss_name] * spectral,
         _optimum(loss_name, constraint_name, intercept),
     )

@@ -1,8 +1,20 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from skfw.engine import BiasedSquaredLoss, ObservedEntries, SquaredLoss
+from skfw.engine import (
+    Adaptive,
+    AveragePlane,
+    BiasedSquaredLoss,
+    NuclearBall,
+    ObservedEntries,
+    Problem,
+    SquaredLoss,
+    best_corrector,
+    frank_wolfe,
+)
 
 SHAPE = (5, 4)
 PENALTIES = {"both": (0.1, 0.3), "rows": (0.1, np.inf), "columns": (np.inf, 0.2)}
@@ -62,7 +74,7 @@ def test_plane_is_below_the_loss_even_for_inexact_biases(which, monkeypatch):
     values = [best_by_least_squares(loss, point)[0] for point in points]
     exact = loss.evaluate(points[3])
     assert exact.offset + exact.residual @ points[3] == pytest.approx(exact.value, rel=1e-9)
-    monkeypatch.setattr("skfw.engine._biased_loss._MAX_STEPS", 1)
+    monkeypatch.setattr("skfw.engine.losses._biased._MAX_STEPS", 1)
     for point in points:
         found = loss.evaluate(point)
         assert found.value >= best_by_least_squares(loss, point)[0] - 1e-12
@@ -109,3 +121,90 @@ def test_weight_is_repetition():
     ).evaluate(at[many])
     assert weighted.value == pytest.approx(repeated.value)
     np.testing.assert_allclose(weighted.intercept, repeated.intercept, atol=1e-7)
+
+
+# Two entries that have nothing in common, for which the best biases have a formula.
+DIAGONAL = ObservedEntries(np.arange(2), np.arange(2), (2, 2))
+
+
+def exact_diagonal_value(loss, predictions):
+    """The loss of two entries without a common row or column, in fractions."""
+    value = Fraction(0)
+    for target, weight, prediction in zip(loss.targets, loss.weights, predictions, strict=True):
+        error, weight = Fraction(float(prediction)) - Fraction(float(target)), Fraction(float(weight))
+        # At least the given penalty: where a least penalty takes its place, the loss is larger.
+        penalty = max(Fraction(loss.row_penalty), Fraction(1e-12) * weight)
+        # Both biases are the same number t, which minimises weight (error + 2 t)^2 / 2 + penalty t^2.
+        value += weight * penalty * error**2 / (2 * weight + penalty) / 2
+    return value
+
+
+@pytest.mark.parametrize("share", [1e-170, 1e-30, 0.5])
+@pytest.mark.parametrize("penalty", [3.0, 1e-6])
+def test_plane_is_below_the_loss_even_where_squares_underflow(share, penalty):
+    weights = np.array([1.0 - share, share])
+    loss = BiasedSquaredLoss(np.array([0.0, 1.0]), weights, DIAGONAL, penalty * share, penalty * share)
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(60, 2)) * 10.0 ** rng.uniform(-3, 3, size=(60, 1))
+    points[::2, 0] = 0.0  # where the heavy entry is fitted, only the light one is left
+    values = [exact_diagonal_value(loss, point) for point in points]
+    for point in points:
+        found = loss.evaluate(point)
+        allowance = Fraction(64 * np.finfo(np.float64).eps * AveragePlane.tangent(found).offset_size)
+        for other, value in zip(points, values, strict=True):
+            parts = [Fraction(float(found.residual[i])) * Fraction(float(other[i])) for i in range(2)]
+            assert Fraction(found.offset) + sum(parts) <= value + allowance
+
+
+def test_a_run_where_squares_underflow():
+    share = 1e-170
+    loss = BiasedSquaredLoss(np.array([0.0, 1.0]), np.array([1.0, share]), DIAGONAL, 3.0 * share, 3.0 * share)
+    problem = Problem(loss, DIAGONAL, NuclearBall(0.1))
+    result = frank_wolfe(problem, corrector=best_corrector(problem), max_iter=30)
+    # A model of the set: the best that there is for the second entry.
+    assert result.lower_bound <= exact_diagonal_value(loss, np.array([0.0, 0.1]))
+
+
+@pytest.mark.parametrize("penalty", [5e7, 1e-9])
+def test_equations_for_biases_whose_squares_are_nothing(penalty):
+    """Conjugate gradients divide by squares, which are zero while the numbers are not."""
+    loss = BiasedSquaredLoss(np.array([-1.5, 1.5]), np.full(2, 0.5), DIAGONAL, penalty, penalty)
+    share = penalty / (1.0 + penalty)  # of a change that the two biases leave to the error
+    for exponent in np.arange(0.0, 320.0, 0.25):
+        tiny = 10.0**-exponent * np.array([1.0, 0.7])
+        assert np.isfinite(loss.evaluate(loss.targets + tiny).value)
+        np.testing.assert_allclose(
+            loss.hessian(None).apply(tiny), 0.5 * share * tiny, rtol=1e-4, atol=max(1e-150, 1e-8 * tiny[0])
+        )
+
+
+def test_a_run_to_a_fit_without_error():
+    loss = BiasedSquaredLoss(np.array([-1.5, 1.5]), np.full(2, 0.5), DIAGONAL, 5e7, 5e7)
+    problem = Problem(loss, DIAGONAL, NuclearBall(15.0))
+    result = frank_wolfe(problem, momentum=Adaptive(), corrector=best_corrector(problem), max_iter=30)
+    assert result.objective <= 1e-15
+
+
+@pytest.mark.parametrize("penalty", [1e-14, 1e-101, 1e-300])
+def test_a_penalty_that_is_nothing_beside_the_weights(penalty):
+    """It is replaced by the least one that biases can be found with: the certificate does not suffer."""
+    loss, _ = problem()
+    loss = BiasedSquaredLoss(loss.targets, loss.weights, loss.entries, penalty, penalty)
+    completion = Problem(loss, loss.entries, NuclearBall(0.5))
+    result = frank_wolfe(completion, corrector=best_corrector(completion), max_iter=60)
+    assert result.objective - 1e-6 * completion.null.value <= result.lower_bound <= result.objective
+    almost = BiasedSquaredLoss(loss.targets, loss.weights, loss.entries, 1e-10, 1e-10)
+    assert loss.evaluate(np.zeros(40)).value == pytest.approx(almost.evaluate(np.zeros(40)).value, rel=1e-6)
+
+
+@pytest.mark.parametrize("which", PENALTIES)
+def test_sizes_are_at_least_those_of_the_parts(which):
+    loss, rng = problem(which)
+    for scale in (1e-3, 1.0, 1e3):
+        found = loss.evaluate(rng.normal(scale=scale, size=40))
+        squares = 0.5 * found.residual**2 / loss.weights
+        sums = loss.entries.margins(found.residual)
+        unbalanced = 0.5 * sums**2 / np.repeat([loss.row_penalty, loss.column_penalty], SHAPE)
+        parts = [*squares, *(found.residual * loss.targets), *unbalanced]
+        assert found.offset == pytest.approx(-sum(parts), rel=1e-9, abs=1e-12)
+        assert found.offset_size >= np.abs(parts).sum() * (1 - 1e-12)

@@ -7,8 +7,10 @@ from scipy import sparse
 
 from skfw.engine import (
     ActiveAtoms,
+    ActiveCoordinates,
     Adaptive,
-    DesignMatrix,
+    AveragePlane,
+    DenseDesign,
     Directional,
     EuclideanBall,
     L1Ball,
@@ -18,23 +20,30 @@ from skfw.engine import (
     MultinomialLoss,
     NoMomentum,
     NSupportBall,
+    Problem,
     Simplex,
+    SquaredLoss,
     best_corrector,
+    design_matrix,
     frank_wolfe,
-    sample_start,
 )
 
 
-def solve(loss, design, constraint, corrector=None, **options):
+def solve(p, corrector=None, **options):
     options = {"momentum": Adaptive(), "step_rule": Directional(), "max_iter": 60, **options}
-    corrector = corrector or best_corrector(loss, design, constraint)
-    return frank_wolfe(loss, design, constraint, corrector=corrector, **options)
+    return frank_wolfe(p, corrector=corrector or best_corrector(p), **options)
+
+
+def improve(corrector, point, gap=None):
+    """Correct a point once, as a run does; by default one that knows nothing but the point's own bound."""
+    newest = corrector.problem.minimise(AveragePlane.tangent(point.evaluation))
+    return corrector.improve(point, newest, point.value - newest.bound if gap is None else gap)
 
 
 @pytest.mark.parametrize("names", PROBLEMS, ids=lambda names: "-".join(map(str, names)))
 def test_a_certified_optimum_in_few_iterations(names):
     p = problem(*names)
-    result = solve(p.loss, p.linear_map, p.constraint, tolerance=1e-8)
+    result = solve(p.problem, tolerance=1e-8)
     assert result.status == "converged"
     assert result.n_iter <= 30
     assert result.objective == pytest.approx(p.optimum, abs=2e-8)
@@ -64,8 +73,8 @@ def test_shapes(shape, constraint, multiclass, intercept, dense):
     """Wide and tall, sparse and dense, with the set's boundary reached or far away."""
     X, labels, weights = classification(*shape, 0.2, n_classes=3)
     loss = list(losses(labels, weights, intercept))[multiclass]
-    design = DesignMatrix(X.toarray() if dense else X, 3 if multiclass else None)
-    result = solve(loss, design, constraint, tolerance=1e-6, max_iter=100)
+    design = design_matrix(X.toarray() if dense else X, 3 if multiclass else None)
+    result = solve(Problem(loss, design, constraint), tolerance=1e-6, max_iter=100)
     assert result.status == "converged"
     assert np.diff(result.trace["objective"]).max(initial=0.0) <= 1e-15
     if isinstance(constraint, Simplex):
@@ -77,56 +86,304 @@ def test_shapes(shape, constraint, multiclass, intercept, dense):
     assert loss.evaluate(design.apply(result.x)).value == pytest.approx(result.objective, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("constraint", [L1Ball(20.0), L2Ball(3.0)], ids=str)
-def test_both_ways_to_solve_the_model_agree(constraint, monkeypatch):
-    X, labels, weights = classification(400, 30, 0.3)
-    for loss in (LogisticLoss(2.0 * labels - 1.0, weights, intercept) for intercept in (False, True)):
-        found = []
-        for products in (0.0, np.inf):
-            monkeypatch.setattr("skfw.engine._correctors._GRAM_PRODUCTS", products)
-            found.append(solve(loss, DesignMatrix(X), constraint, tolerance=1e-10))
-        assert found[0].objective == pytest.approx(found[1].objective, abs=1e-10)
-        np.testing.assert_allclose(found[0].x, found[1].x, atol=1e-3)
+def logistic(constraint, shape, density=1.0, intercept=True):
+    X, labels, weights = classification(*shape, density)
+    return Problem(LogisticLoss(2.0 * labels - 1.0, weights, intercept), design_matrix(X), constraint)
+
+
+@pytest.mark.parametrize("constraint", [L1Ball(20.0), L2Ball(3.0), Simplex(20.0)], ids=str)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_both_ways_to_solve_the_model_agree(constraint, intercept, monkeypatch):
+    p = logistic(constraint, (400, 30), 0.3, intercept)
+    found = []
+    for products in (0.0, np.inf):
+        for module in ("_active_coordinates", "_euclidean_ball"):
+            monkeypatch.setattr(f"skfw.engine.correctors.{module}.GRAM_PRODUCTS", products)
+        found.append(solve(p, tolerance=1e-10))
+    assert found[0].objective == pytest.approx(found[1].objective, abs=1e-10)
+    np.testing.assert_allclose(found[0].x, found[1].x, atol=1e-3)
 
 
 def test_an_inactive_ball_gives_the_unconstrained_optimum():
-    X, labels, weights = classification(500, 5, 1.0)
-    loss, design = LogisticLoss(2.0 * labels - 1.0, weights, True), DesignMatrix(X)
     for ball in (L1Ball(1e3), L2Ball(1e3)):
-        result = solve(loss, design, ball, tolerance=1e-8)
+        p = logistic(ball, (500, 5))
+        result = solve(p, tolerance=1e-8)
         assert result.status == "converged"
-        assert np.abs(design.adjoint(loss.evaluate(result.predictions).residual)).max() < 1e-8
+        assert np.abs(p.data.adjoint(p.at(result.x).evaluation.residual)).max() < 1e-8
+
+
+def test_nothing_to_correct():
+    """No feature tells anything: the gradient is zero, and there are no active coordinates."""
+    loss = LogisticLoss(np.array([1.0, -1.0, 1.0, -1.0]), np.full(4, 0.25), True)
+    result = solve(Problem(loss, design_matrix(np.zeros((4, 2))), L1Ball(1.0)), max_iter=1000)
+    assert result.objective == pytest.approx(np.log(2.0))
+    assert result.status == "stalled"
+    assert 20 <= result.n_iter <= 200
+
+
+@pytest.mark.parametrize("constraint", [L1Ball(20.0), L2Ball(3.0), Simplex(20.0), LInfBall(1.0)], ids=str)
+def test_a_corrected_point_is_in_the_set_and_no_worse(constraint):
+    p = logistic(constraint, (400, 30), 0.3)
+    # Atoms with zero among them depend on each other: a run makes a step first.
+    start = p.at(np.full(30, 0.1)) if isinstance(constraint, LInfBall) else p.start
+    corrector, point = best_corrector(p), start
+    for _ in range(5):
+        previous, point = point, improve(corrector, point)
+        assert point.value <= previous.value
+        np.testing.assert_allclose(point.predictions, p.data.apply(point.x), atol=1e-9)
+        if isinstance(constraint, Simplex):
+            assert point.x.min() >= 0.0
+            assert point.x.sum() == pytest.approx(20.0, rel=1e-12)
+        else:
+            assert constraint.norm(point.x) <= constraint.radius * (1 + 1e-12)
+    assert point.value < start.value
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_hessians_have_no_negative_diagonals(n_classes):
+    """Their roots scale the rows of a matrix. Predictions are far apart here, and slopes at their limits."""
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        labels, weights = rng.integers(0, n_classes, 40), rng.uniform(0.5, 2.0, 40)
+        labels[:n_classes], weights = np.arange(n_classes), weights / weights.sum()
+        predictions = 10 ** rng.uniform(0.0, 6.0) * rng.normal(size=(40, 3))
+        if n_classes == 2:
+            loss, predictions = LogisticLoss(2.0 * labels - 1.0, weights, True), predictions[:, 0]
+        else:
+            loss = MultinomialLoss(labels, 3, weights, True)
+        assert loss.hessian(loss.evaluate(predictions)).diagonal.min() >= 0.0
+
+
+# Euclidean balls.
+
+
+def bowl(centre, radius):
+    """Half the squared distance to a centre, up to a factor: the gradient points away from it."""
+    size = len(centre)
+    loss = SquaredLoss(np.sqrt(size) * np.asarray(centre, dtype=float), np.full(size, 1.0 / size))
+    return Problem(loss, design_matrix(np.sqrt(size) * np.eye(size)), L2Ball(radius))
+
+
+def test_along_the_sphere_where_the_centre_is_outside():
+    """One Newton step: the iterate stays on the sphere, and comes close to the nearest point of it."""
+    p = bowl([3.0, 0.0, 0.0], 1.0)
+    start = p.at(np.array([np.cos(0.5), np.sin(0.5), 0.0]))
+    point = improve(EuclideanBall(p, 1.0), start)
+    assert np.linalg.norm(point.x) == pytest.approx(1.0, rel=1e-12)
+    np.testing.assert_allclose(point.x, [1.0, 0.0, 0.0], atol=0.1)
+    # A second one is enough for three more digits.
+    np.testing.assert_allclose(improve(EuclideanBall(p, 1.0), point).x, [1.0, 0.0, 0.0], atol=1e-4)
+
+
+def test_from_the_sphere_inwards_where_that_is_steepest():
+    p = bowl([0.5, 0.01, 0.0], 1.0)
+    point = improve(EuclideanBall(p, 1.0), p.at(np.array([1.0, 0.0, 0.0])))
+    np.testing.assert_allclose(point.x, [0.5, 0.01, 0.0], atol=1e-6)
+
+
+def test_along_the_sphere_first_where_that_is_steeper_than_inwards():
+    """Straight inwards would leave the sphere at a bad place; a step along it comes first."""
+    p = bowl([0.3, 0.95, 0.0], 1.0)
+    start = p.at(np.array([1.0, 0.0, 0.0]))
+    slopes = p.data.adjoint(start.evaluation.residual)
+    assert slopes[0] > 0.0
+    assert slopes[0] < abs(slopes[1])
+    point = improve(EuclideanBall(p, 1.0), start)
+    assert np.linalg.norm(point.x) == pytest.approx(1.0, rel=1e-9)
+    assert point.value < start.value
+
+
+def test_inside_the_ball_up_to_the_sphere():
+    """The centre is outside: the step inside ends at the sphere, not beyond."""
+    p = bowl([3.0, 4.0, 0.0], 1.0)
+    point = improve(EuclideanBall(p, 1.0), p.null)
+    np.testing.assert_allclose(point.x, [0.6, 0.8, 0.0], atol=1e-6)
+    assert np.linalg.norm(point.x) <= 1.0 + 1e-12
 
 
 def test_from_a_bad_start_on_the_sphere():
     """The loss falls inwards from there, and steeper along the sphere."""
-    X, labels, weights = classification(500, 8, 1.0)
-    loss, design = LogisticLoss(2.0 * labels - 1.0, weights, False), DesignMatrix(X)
-    cold = solve(loss, design, L2Ball(50.0), tolerance=1e-9)
+    p = logistic(L2Ball(50.0), (500, 8), intercept=False)
+    cold = solve(p, tolerance=1e-9)
     rng = np.random.default_rng(0)
     for _ in range(5):
         start = rng.normal(size=8)
-        start *= 50.0 / np.linalg.norm(start)
-        result = solve(loss, design, L2Ball(50.0), tolerance=1e-9, start=start)
+        result = solve(p, tolerance=1e-9, start=p.at(start * 50.0 / np.linalg.norm(start)))
         assert result.objective == pytest.approx(cold.objective, abs=1e-9)
 
 
+class Counting(DenseDesign):
+    """Counts products, preconditioners (each needs the squares of the features) and copies of columns."""
+
+    def __init__(self, X, n_outputs=None):
+        super().__init__(X, n_outputs)
+        self.products, self.preconditioners, self.restricted, self.samples = 0, 0, [], 0
+
+    def apply(self, x):
+        self.products += 1
+        return super().apply(x)
+
+    def squares(self, weights):
+        self.preconditioners += 1
+        return super().squares(weights)
+
+    def restrict(self, features):
+        self.restricted.append(features)
+        return super().restrict(features)
+
+    @property
+    def sample(self):
+        self.samples += 1
+        return super().sample
+
+
+class WithoutSample(Counting):
+    sample = None
+
+
+def correlated(n_samples, n_features, kind, radius=5.0):
+    """Features that are mostly the same, so that a diagonal says little of the Hessian."""
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(n_features, n_features)) * 0.8 ** np.arange(n_features)[:, np.newaxis]
+    X = rng.normal(size=(n_samples, n_features)) @ mixing
+    y = np.where(X @ rng.normal(size=n_features) + rng.logistic(size=n_samples) > 0.0, 1.0, -1.0)
+    design = kind(X)
+    return Problem(LogisticLoss(y, np.full(n_samples, 1 / n_samples), True), design, L2Ball(radius))
+
+
+def test_the_hessian_of_a_sample_saves_products():
+    products = []
+    for kind in (Counting, WithoutSample):
+        p = correlated(20_000, 30, kind, radius=1e3)
+        point = p.at(np.full(30, 0.1))
+        before = p.data.products
+        assert improve(EuclideanBall(p, 1e3), point, gap=1e-6).value < point.value
+        products.append(p.data.products - before)
+    assert products[0] < 0.5 * products[1]
+
+
+def test_a_preconditioner_is_used_again():
+    """From the same point, the second time: the shift is the same, and few products were needed."""
+    p = correlated(20_000, 12, Counting)
+    corrector = EuclideanBall(p, 5.0)
+    improve(corrector, p.null)
+    assert p.data.preconditioners == 1
+    improve(corrector, p.null)
+    assert p.data.preconditioners == 1
+    # Elsewhere on the sphere the multiplier is another one, and so is what is to be inverted.
+    far = p.at(np.full(12, 4.9 / np.sqrt(12)))
+    improve(corrector, far)
+    assert p.data.preconditioners == 2
+
+
+def test_a_preconditioner_that_led_to_many_products_is_made_anew():
+    """And better: with all samples, which are so few here that there is no sample of them."""
+    p = correlated(400, 30, Counting, radius=1e3)
+    corrector, products = EuclideanBall(p, 1e3), []
+    point = p.at(np.full(30, 0.1))
+    for _ in range(3):
+        before = p.data.products
+        improve(corrector, point, gap=1e-6)
+        products.append(p.data.products - before)
+    assert products[0] > 5
+    assert p.data.preconditioners == 2
+    assert products[1] == products[2] <= 3
+
+
+def test_a_preconditioner_that_leads_nowhere_is_not_kept():
+    """Matrices that are no numbers: once, and never again."""
+    failures = [True]
+
+    class Broken(LogisticLoss):
+        def hessian(self, evaluation):
+            hessian = super().hessian(evaluation)
+            if failures and failures.pop():
+                object.__setattr__(hessian, "output_grams", lambda design, rows: [np.full((12, 12), np.nan)])
+            return hessian
+
+    p = correlated(20_000, 12, Counting)
+    p = Problem(Broken(p.loss.targets, p.loss.weights, True), p.data, p.constraint)
+    corrector = EuclideanBall(p, 5.0)
+    assert improve(corrector, p.null) is p.null
+    assert improve(corrector, p.null).value < p.null.value
+
+
+def test_many_features_are_not_factored():
+    """A matrix of all features squared is out of the question; products and a diagonal are enough."""
+    p = logistic(L2Ball(5.0), (200, 20_000), 0.002)
+    result = solve(p, EuclideanBall(p, 5.0), tolerance=1e-6)
+    assert result.status == "converged"
+
+
+# Active coordinates.
+
+
+def regression(n_samples, n_features, slopes, kind=Counting, constraint=None):
+    """Features without noise whose slopes at zero are proportional to these."""
+    rng = np.random.default_rng(0)
+    X = np.linalg.qr(rng.normal(size=(n_samples, n_features)))[0]
+    loss = SquaredLoss(X @ slopes, np.full(n_samples, 1 / n_samples))
+    return Problem(loss, kind(X), constraint or L1Ball(1e6))
+
+
+def test_coordinates_enter_in_batches_the_steepest_first():
+    slopes = np.linspace(1.0, 2.0, 200) * np.where(np.arange(200) % 2, 1.0, -1.0)
+    p = regression(300, 200, slopes)
+    corrector = ActiveCoordinates(p, 1e6, signed=True)
+    first = improve(corrector, p.null)
+    np.testing.assert_array_equal(np.flatnonzero(first.x), np.arange(150, 200))
+    np.testing.assert_allclose(first.x[150:], slopes[150:], rtol=1e-6)
+    # Then half as many as there are, but no fewer than a batch.
+    second = improve(corrector, first)
+    assert np.count_nonzero(second.x) == 100
+    third = improve(corrector, improve(corrector, second))
+    assert np.count_nonzero(third.x) == 200
+
+
+def test_on_the_simplex_only_what_is_below_the_mean_slope_enters():
+    slopes = np.r_[np.full(3, 2.0), np.full(5, -2.0)]
+    p = regression(40, 8, slopes, constraint=Simplex(1.0))
+    point = improve(ActiveCoordinates(p, 1.0, signed=False), p.start)
+    assert set(np.flatnonzero(point.x)) <= {0, 1, 2}
+    assert point.x.sum() == pytest.approx(1.0, rel=1e-12)
+    np.testing.assert_allclose(point.x[:3], 1 / 3, rtol=1e-6)
+
+
+def test_columns_are_gathered_once():
+    """As long as the coordinates are about the same; and never where they are most of the features."""
+    slopes = np.r_[np.full(20, 2.0), np.zeros(180)]
+    p = regression(300, 200, slopes)
+    corrector = ActiveCoordinates(p, 1e6, signed=True)
+    point = improve(corrector, p.null)
+    gathered = len(p.data.restricted)
+    assert gathered >= 1
+    for _ in range(3):
+        active = corrector._active(point.x.ravel(), p.data.adjoint(point.evaluation.residual))
+        columns, places = corrector._restrict(active[:18])
+        assert columns.shape[1] <= 200
+        np.testing.assert_array_equal(corrector._features[places], active[:18])
+    most = regression(300, 60, np.full(60, 2.0))
+    improve(ActiveCoordinates(most, 1e6, signed=True), most.null)
+    assert most.data.restricted == []
+
+
+# Active atoms.
+
+
 def test_atoms_lose_their_weight_and_are_dropped():
-    p = problem("logistic", "n_support", True)
-    corrector = ActiveAtoms(p.loss, p.linear_map)
-    result = solve(p.loss, p.linear_map, p.constraint, corrector, tolerance=1e-9)
+    p = problem("logistic", "n_support", True).problem
+    corrector = ActiveAtoms(p)
+    result = solve(p, corrector, tolerance=1e-9)
     assert 2 <= len(corrector._atoms) < result.n_iter
 
 
 def test_there_are_no_more_atoms_than_dimensions():
     rng = np.random.default_rng(0)
     X, signs = rng.normal(size=(30, 3)) * [1.0, 30.0, 1e3], rng.choice([-1.0, 1.0], 30)
-    loss, design = LogisticLoss(signs, np.full(30, 1 / 30)), DesignMatrix(X)
-    corrector, n_atoms = ActiveAtoms(loss, design), []
+    p = Problem(LogisticLoss(signs, np.full(30, 1 / 30)), design_matrix(X), LInfBall(10.0))
+    corrector, n_atoms = ActiveAtoms(p), []
     result = solve(
-        loss,
-        design,
-        LInfBall(10.0),
+        p,
         corrector,
         momentum=NoMomentum(),
         max_iter=100,
@@ -140,47 +397,26 @@ def test_there_are_no_more_atoms_than_dimensions():
 def test_objective_is_that_of_the_iterate_even_where_atoms_are_huge(ball):
     rng = np.random.default_rng(0)
     X, signs = rng.normal(size=(40, 5)), rng.choice([-1.0, 1.0], 40)
-    loss, design = LogisticLoss(signs, np.full(40, 1 / 40), True), DesignMatrix(X)
-    result = solve(loss, design, ball, max_iter=30)
-    assert loss.evaluate(X @ result.x).value == pytest.approx(result.objective, rel=1e-12)
-
-
-def test_nothing_to_correct():
-    """No feature tells anything: the gradient is zero, and there are no active coordinates."""
-    loss = LogisticLoss(np.array([1.0, -1.0, 1.0, -1.0]), np.full(4, 0.25), True)
-    result = solve(loss, DesignMatrix(np.zeros((4, 2))), L1Ball(1.0), tolerance=0.0, max_iter=1000)
-    assert result.objective == pytest.approx(np.log(2.0))
-    assert result.status == "stalled"
-    assert 20 <= result.n_iter <= 200
+    p = Problem(LogisticLoss(signs, np.full(40, 1 / 40), True), design_matrix(X), ball)
+    states = []
+    result = solve(p, max_iter=30, callback=states.append)
+    assert p.at(result.x).value == pytest.approx(result.objective, rel=1e-12)
+    for state in states:
+        assert p.at(state.x).value == pytest.approx(state.objective, rel=1e-6)
+    assert np.diff(result.trace["objective"]).max() <= 1e-12
 
 
 def test_corrector_notices_a_step_it_did_not_make():
     p = problem("logistic", "linf", True)
-    corrector = ActiveAtoms(p.loss, p.linear_map)
-    result = solve(p.loss, p.linear_map, p.constraint, corrector, momentum=NoMomentum(), max_iter=20)
+    result = solve(p.problem, ActiveAtoms(p.problem), momentum=NoMomentum(), max_iter=20)
     assert result.objective == pytest.approx(p.optimum, abs=1e-9)
 
 
-def test_sample_start():
-    X, labels, weights = classification(9000, 10, 0.5)
-    loss, design = LogisticLoss(2.0 * labels - 1.0, weights, True), DesignMatrix(X)
-    null = loss.evaluate(np.zeros(9000)).value
-    for constraint in (L1Ball(10.0), L2Ball(5.0)):
-        start = sample_start(loss, design, constraint, momentum=Adaptive(), null=null)
-        assert constraint.norm(start) <= constraint.radius * (1 + 1e-12)
-        cold = solve(loss, design, constraint, tolerance=1e-6)
-        warm = solve(loss, design, constraint, tolerance=1e-6, start=start)
-        assert warm.trace["gap"][0] < 0.2 * cold.trace["gap"][0]
-        assert warm.n_iter < cold.n_iter
-        # A start that is no better than zero is of no use.
-        assert sample_start(loss, design, constraint, null=0.0) is None
-    few = DesignMatrix(X[:1000])
-    assert sample_start(loss.subset(np.arange(1000)), few, L1Ball(1.0), null=null) is None
-
-
-def test_many_features_are_not_factored():
-    """A matrix of all features squared is out of the question; products and a diagonal are enough."""
-    X, labels, weights = classification(200, 20_000, 0.002)
-    loss, design = LogisticLoss(2.0 * labels - 1.0, weights, True), DesignMatrix(X)
-    result = solve(loss, design, L2Ball(5.0), EuclideanBall(loss, design, 5.0), tolerance=1e-6)
-    assert result.status == "converged"
+def test_corrected_atoms_belong_to_the_point_at_hand():
+    """A point that did not come from the corrector: its atoms are not those of before."""
+    p = problem("logistic", "linf", True).problem
+    corrector = ActiveAtoms(p)
+    improve(corrector, improve(corrector, p.null))
+    elsewhere = p.at(np.array([0.3, -0.3, 0.1, 0.2]))
+    fresh = improve(ActiveAtoms(p), elsewhere)
+    np.testing.assert_allclose(improve(corrector, elsewhere).x, fresh.x)

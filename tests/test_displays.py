@@ -28,14 +28,22 @@ def _close_figures():
     plt.close("all")
 
 
-def completion(names=None):
+def edges(band):
+    """Return the places of a band, and its lower and its upper edge there."""
+    vertices = np.concatenate([path.vertices for path in band.get_paths()])
+    across = np.unique(vertices[:, 0])
+    heights = [vertices[vertices[:, 0] == place, 1] for place in across]
+    return across, [part.min() for part in heights], [part.max() for part in heights]
+
+
+def completion(names=None, **params):
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(12, 2)) @ rng.normal(size=(2, 9))
     entries = np.argwhere(rng.uniform(size=truth.shape) < 0.6)
     values = truth[tuple(entries.T)]
     if names is not None:
         entries = np.array([[f"row {i:02d}", f"column {j}"] for i, j in entries])
-    return HFWMatrixCompletion(random_state=0).fit(entries, values), entries, values, truth
+    return HFWMatrixCompletion(random_state=0, **params).fit(entries, values), entries, values, truth
 
 
 @pytest.mark.parametrize("against", ["iterations", "seconds"])
@@ -47,12 +55,24 @@ def test_convergence(against):
         display.line_.get_xydata(), np.column_stack([across, model.trace_["objective"]])
     )
     np.testing.assert_array_equal(display.bound_.get_ydata(), model.trace_["lower_bound"])
-    heights = display.band_.get_paths()[0].vertices[:, 1]
-    assert heights.min() == model.trace_["lower_bound"].min()
-    assert heights.max() == model.trace_["objective"].max()
     assert display.line_.get_color() == display.bound_.get_color() == "C3"
     assert display.figure_ is display.ax_.figure
     assert display.ax_.get_legend().get_texts()[0].get_text() == "HFWLogisticRegression"
+
+
+@pytest.mark.parametrize("against", ["iterations", "seconds"])
+def test_the_band_lies_between_the_bound_and_the_best_objective(against):
+    trace = {
+        "objective": np.array([4.0, 2.0, 3.0, 1.5, 2.5]),
+        "lower_bound": np.array([-1.0, 0.0, 0.5, 0.5, 1.0]),
+        "seconds": np.array([0.0, 0.1, 0.3, 0.4, 0.8]),
+    }
+    display = ConvergenceDisplay(trace=trace).plot(against=against)
+    across, lower, upper = edges(display.band_)
+    np.testing.assert_array_equal(across, np.arange(5) if against == "iterations" else trace["seconds"])
+    np.testing.assert_array_equal(lower, trace["lower_bound"])
+    np.testing.assert_array_equal(upper, [4.0, 2.0, 2.0, 1.5, 1.5])
+    np.testing.assert_array_equal(display.line_.get_ydata(), trace["objective"])
 
 
 def test_several_runs_in_one_picture():
@@ -78,6 +98,10 @@ def test_scores_along_the_radius():
     (line,) = display.lines_
     np.testing.assert_array_equal(line.get_xdata(), fitted.radii_)
     np.testing.assert_array_equal(line.get_ydata(), fitted.scores_.mean(axis=0))
+    across, lower, upper = edges(display.ax_.collections[0])
+    np.testing.assert_allclose(across, fitted.radii_)
+    np.testing.assert_allclose(lower, fitted.scores_.mean(axis=0) - fitted.scores_.std(axis=0))
+    np.testing.assert_allclose(upper, fitted.scores_.mean(axis=0) + fitted.scores_.std(axis=0))
     assert display.ax_.get_xscale() == "log"
     marked = [line for line in display.ax_.lines if line is not display.lines_[0]]
     assert marked[0].get_xdata()[0] == fitted.radius_
@@ -104,12 +128,30 @@ def test_coefficients_along_the_radius():
     np.testing.assert_array_equal(
         np.array([line.get_ydata() for line in display.lines_]), coefs[:, 0, :].T[used]
     )
+
+
+def test_curves_are_named_after_their_features():
+    frame, labels = load_breast_cancer(return_X_y=True, as_frame=True)
+    frame = (frame - frame.mean()) / frame.std()
+    display = RadiusPathDisplay.from_data(frame, labels, radii=[0.1, 1.0, 3.0])
+    _, coefs, _, _ = hfw_logistic_path(frame, labels, [0.1, 1.0, 3.0])
+    curves = {name: curve for name, curve in zip(frame.columns, coefs[:, 0].T, strict=True) if curve.any()}
+    assert 1 < len(curves) < frame.shape[1] // 2
+    assert {line.get_label() for line in display.lines_} == set(curves)
+    for line in display.lines_:
+        np.testing.assert_array_equal(line.get_ydata(), curves[line.get_label()])
+    legend = display.ax_.get_legend()
+    for text, handle, line in zip(legend.get_texts(), legend.get_lines(), display.lines_, strict=True):
+        assert (text.get_text(), handle.get_color()) == (line.get_label(), line.get_color())
+
+
+def test_coefficients_of_several_classes():
     frame, labels = load_iris(return_X_y=True, as_frame=True)
-    display = RadiusPathDisplay.from_data(frame[labels < 2], labels[labels < 2], radii=3)
-    names = {text.get_text() for text in display.ax_.get_legend().get_texts()}
-    assert names <= set(frame.columns)
-    several = RadiusPathDisplay.from_data(frame, labels, radii=3)
-    assert several.values.shape == (12, 3)
+    display = RadiusPathDisplay.from_data(frame, labels, radii=[0.5, 1.0, 2.0])
+    _, coefs, _, _ = hfw_logistic_path(frame, labels, [0.5, 1.0, 2.0])
+    curves = coefs.reshape(3, 12).T
+    assert display.ax_.get_legend() is None
+    np.testing.assert_array_equal([line.get_ydata() for line in display.lines_], curves[curves.any(axis=1)])
 
 
 @pytest.mark.parametrize("names", [None, "strings"])
@@ -130,6 +172,30 @@ def test_completion(names):
         display.plot(plt.subplots()[1])
     with pytest.raises(ValueError, match="got kind='rank'"):
         display.plot(kind="rank")
+
+
+@pytest.mark.parametrize("names", [None, "strings"])
+def test_entries_with_unknown_ids_are_left_out(names):
+    model, entries, values, _ = completion(names)
+    expected = CompletionDisplay.from_estimator(model, entries, values).matrices["observed"]
+    stranger = 99 if names is None else "stranger"
+    unknown = [[row, stranger] for row in model.row_ids_] + [[stranger, name] for name in model.column_ids_]
+    unknown.append([stranger, stranger])
+    around = np.vstack([unknown, entries, unknown])  # aligned with their values, and nowhere in their place
+    large = np.full(len(unknown), 1e6)
+    display = CompletionDisplay.from_estimator(model, around, np.concatenate([large, values, large]))
+    observed = display.matrices["observed"]
+    np.testing.assert_array_equal(observed, expected)
+
+
+def test_what_was_completed_is_clipped():
+    model, entries, values, truth = completion(clip=(-0.5, 0.25))
+    display = CompletionDisplay.from_estimator(model, entries, values)
+    completed = display.images_[1].get_array()
+    everywhere = np.argwhere(np.ones_like(truth))
+    np.testing.assert_allclose(completed.ravel(), model.predict(everywhere))
+    assert (completed.min(), completed.max()) == (-0.5, 0.25)
+    assert display.matrices["observed"][tuple(entries[np.argmax(values)])] == values.max()  # as it is
 
 
 def test_searches_of_other_kinds():

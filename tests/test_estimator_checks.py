@@ -13,7 +13,7 @@ ESTIMATORS = [
     HFWLogisticRegression(),
     HFWLogisticRegression("l2", momentum="uniform", step_size="smooth", corrective=False, max_iter=200),
     HFWLogisticRegression(
-        "linf", 1.0, momentum="none", step_size="directional", restart=True, corrective=False, max_iter=200
+        "linf", 1.0, momentum="uniform", step_size="directional", restart=True, corrective=False, max_iter=200
     ),
     HFWLogisticRegression(
         "n_support", momentum=0.5, step_size="parameter_free", corrective=False, max_iter=200

@@ -11,9 +11,11 @@ from skfw.engine import (
     NoMomentum,
     NuclearBall,
     ObservedEntries,
+    Problem,
     SquaredLoss,
     Weighted,
     WeightedNuclearBall,
+    best_corrector,
     frank_wolfe,
 )
 
@@ -58,14 +60,13 @@ def test_certified_optimum(shape, weighted, ordered, momentum):
         norm = row_weights[rows] * column_weights[columns]
     optimum = dense_optimum(entries, values * norm, weights / norm**2, radius)
     loss = SquaredLoss(values, weights)
-    null = loss.evaluate(np.zeros(len(values))).value
+    problem = Problem(loss, entries, ball)
+    null = problem.null.value
     feasible = []
     result = frank_wolfe(
-        loss,
-        entries,
-        ball,
+        problem,
         momentum=momentum,
-        corrector=ball.corrector(loss, entries),
+        corrector=best_corrector(problem),
         tolerance=1e-4 * null,
         max_iter=60,
         callback=lambda state: feasible.append(ball.norm(state.x) <= radius * (1 + 1e-12)) and None,
@@ -76,17 +77,18 @@ def test_certified_optimum(shape, weighted, ordered, momentum):
     assert np.all(result.trace["objective"] >= optimum - 1e-9 * null)
     assert np.diff(result.trace["objective"]).max() <= 0.0
     assert loss.evaluate(entries.apply(result.x)).value == pytest.approx(result.objective, rel=1e-12)
-    plain = frank_wolfe(loss, entries, ball, max_iter=60)
+    plain = frank_wolfe(problem, max_iter=60)
     assert result.gap < 0.1 * plain.gap
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_single_precision_serves_until_the_gap_is_small(shape, monkeypatch):
-    monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)
+    monkeypatch.setattr("skfw.engine.correctors._factor_descent._MANY_ENTRIES", 1)
     entries, values, weights, _ = completion(SHAPES[shape])
     loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
     optimum = dense_optimum(entries, values, weights, ball.radius)
-    null = loss.evaluate(np.zeros(len(values))).value
+    problem = Problem(loss, entries, ball)
+    null = problem.null.value
     gaps, kinds, descend = [], [], FactorDescent._descend
 
     def spy(self, model, gap):
@@ -95,8 +97,8 @@ def test_single_precision_serves_until_the_gap_is_small(shape, monkeypatch):
         return descend(self, model, gap)
 
     monkeypatch.setattr(FactorDescent, "_descend", spy)
-    corrector = ball.corrector(loss, entries)
-    result = frank_wolfe(loss, entries, ball, corrector=corrector, tolerance=1e-7 * null, max_iter=100)
+    corrector = best_corrector(problem)
+    result = frank_wolfe(problem, corrector=corrector, tolerance=1e-7 * null, max_iter=100)
     assert result.status == "converged"
     assert [kind == np.float32 for kind in kinds] == [gap > 1e-3 for gap in gaps]
     assert {np.dtype(np.float32), np.dtype(np.float64)} == set(kinds)
@@ -109,40 +111,42 @@ def test_single_precision_serves_until_the_gap_is_small(shape, monkeypatch):
 def test_two_threads_give_the_same_bits(monkeypatch):
     entries, values, weights, _ = completion((130, 150))
     loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
-    runs = []
+    problem, runs = Problem(loss, entries, ball), []
     for many in (1, 10**9):
-        monkeypatch.setattr("skfw.engine._factor_descent._WORTH_A_THREAD", many)
-        runs.append(frank_wolfe(loss, entries, ball, corrector=ball.corrector(loss, entries), max_iter=5))
+        monkeypatch.setattr("skfw.engine.correctors._factor_descent._WORTH_A_THREAD", many)
+        runs.append(frank_wolfe(problem, corrector=best_corrector(problem), max_iter=5))
     np.testing.assert_array_equal(runs[0].predictions, runs[1].predictions)
 
 
 @pytest.mark.parametrize("scale", [1e-60, 1e60])
 def test_numbers_beyond_single_precision(scale, monkeypatch):
-    monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)
+    monkeypatch.setattr("skfw.engine.correctors._factor_descent._MANY_ENTRIES", 1)
     entries, values, weights, _ = completion((30, 20))
     values = scale * values
     loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
-    null = loss.evaluate(np.zeros(len(values))).value
-    corrector = ball.corrector(loss, entries)
-    result = frank_wolfe(loss, entries, ball, corrector=corrector, tolerance=1e-4 * null, max_iter=100)
+    problem = Problem(loss, entries, ball)
+    tolerance = 1e-4 * problem.null.value
+    result = frank_wolfe(problem, corrector=best_corrector(problem), tolerance=tolerance, max_iter=100)
     assert result.status == "converged"
 
 
 def test_weights_beyond_single_precision(monkeypatch):
-    monkeypatch.setattr("skfw.engine._factor_descent._MANY_ENTRIES", 1)
+    monkeypatch.setattr("skfw.engine.correctors._factor_descent._MANY_ENTRIES", 1)
     entries, values, weights, (row_weights, column_weights) = completion((30, 20))
     row_weights[:3] = 1e-30
     loss, ball = SquaredLoss(values, weights), WeightedNuclearBall(5.0, row_weights, column_weights)
-    result = frank_wolfe(loss, entries, ball, corrector=ball.corrector(loss, entries), max_iter=3)
+    problem = Problem(loss, entries, ball)
+    result = frank_wolfe(problem, corrector=best_corrector(problem), max_iter=3)
     assert np.isfinite(result.objective)
-    assert result.objective < loss.evaluate(np.zeros(len(values))).value
+    assert result.objective < problem.null.value
 
 
 def test_rank_is_that_of_the_solution():
     entries, values, weights, _ = completion((60, 40), seed=1)
     ball, loss = NuclearBall(0.5 * np.linalg.norm(values)), SquaredLoss(values, weights)
-    result = frank_wolfe(loss, entries, ball, corrector=ball.corrector(loss, entries), max_iter=40)
-    plain = frank_wolfe(loss, entries, ball, max_iter=40)
+    problem = Problem(loss, entries, ball)
+    result = frank_wolfe(problem, corrector=best_corrector(problem), max_iter=40)
+    plain = frank_wolfe(problem, max_iter=40)
     assert len(result.x) <= 10 < len(plain.x)
 
 
@@ -151,10 +155,11 @@ def test_with_biases(penalty):
     entries, values, weights, _ = completion((50, 40))
     loss = BiasedSquaredLoss(values + 2.0, weights, entries, penalty, penalty)
     ball = NuclearBall(20.0)
-    null = loss.evaluate(np.zeros(len(values))).value
+    problem = Problem(loss, entries, ball)
+    null = problem.null.value
     results = [
-        frank_wolfe(loss, entries, ball, corrector=corrector, tolerance=tolerance * null, max_iter=2000)
-        for corrector, tolerance in ((ball.corrector(loss, entries), 1e-6), (None, 1e-2))
+        frank_wolfe(problem, corrector=corrector, tolerance=tolerance * null, max_iter=2000)
+        for corrector, tolerance in ((best_corrector(problem), 1e-6), (None, 1e-2))
     ]
     assert [result.status for result in results] == ["converged"] * 2
     assert results[1].lower_bound <= results[0].objective <= results[1].objective
@@ -165,10 +170,9 @@ def test_a_ball_that_does_not_bind():
     """Inside the ball the entries are fitted exactly, and there is nothing that the bound holds up."""
     entries, values, weights, _ = completion((20, 15), share=0.5)
     loss, ball = SquaredLoss(values, weights), NuclearBall(1e3 * np.linalg.norm(values))
-    null = loss.evaluate(np.zeros(len(values))).value
-    result = frank_wolfe(
-        loss, entries, ball, corrector=ball.corrector(loss, entries), tolerance=1e-3 * null, max_iter=200
-    )
+    problem = Problem(loss, entries, ball)
+    null = problem.null.value
+    result = frank_wolfe(problem, corrector=best_corrector(problem), tolerance=1e-3 * null, max_iter=200)
     assert result.status == "converged"
     assert result.objective <= 1e-3 * null
 
@@ -183,10 +187,11 @@ def test_notices_a_step_it_did_not_make(monkeypatch):
         return enlarge(self, model, *others)
 
     monkeypatch.setattr(FactorDescent, "_enlarge", spy)
-    corrector = ball.corrector(loss, entries)
-    frank_wolfe(loss, entries, ball, corrector=corrector, max_iter=3)
+    problem = Problem(loss, entries, ball)
+    corrector = best_corrector(problem)
+    frank_wolfe(problem, corrector=corrector, max_iter=3)
     # The same corrector again, from elsewhere: what it remembers is of no use.
-    other = frank_wolfe(loss, entries, ball, corrector=corrector, max_iter=3)
+    other = frank_wolfe(problem, corrector=corrector, max_iter=3)
     assert len(models) == 6
     for model in models:
         predictions = entries.products(model.factors[:30], model.factors[30:])

@@ -61,3 +61,12 @@ def test_integers_are_found_as_numbers_of_other_kinds(learned):
         expected = [numbers.get(value, -1) for value in asked.tolist()]
         np.testing.assert_array_equal(encoder.transform(asked[:, np.newaxis]), expected)
     np.testing.assert_array_equal(encoder.transform(np.array([["3"], ["x"]])), [-1, -1])
+
+
+def test_numbers_and_strings_are_sorted_by_type_and_value():
+    values = [*range(12), *(f"id {i}" for i in range(12)), 4.5, 2.5]
+    ids = np.random.default_rng(0).permutation(np.array(values, dtype=object))
+    encoder = IdEncoder()
+    numbers = encoder.fit(ids[:, np.newaxis])
+    assert encoder.ids[:, 0].tolist() == [2.5, 4.5, *range(12), *sorted(f"id {i}" for i in range(12))]
+    assert encoder.ids[numbers, 0].tolist() == ids.tolist()

@@ -1,14 +1,18 @@
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skfw import HFWImputer
+from skfw import HFWImputer, HFWMatrixCompletion
+from skfw.engine import NuclearBall
 
 
 def with_holes(X, share=0.3, seed=0):
@@ -65,12 +69,17 @@ def test_complete_and_empty_rows_and_columns():
 
 
 @pytest.mark.parametrize(
-    "values", [np.full((4, 3), 2.5), np.eye(1), np.array([[1.0, np.nan], [np.nan, np.nan]])]
+    "values, expected",
+    [
+        (np.full((4, 3), 2.5), np.full((4, 3), 2.5)),
+        (np.eye(1), np.eye(1)),
+        (np.array([[1.0, np.nan], [np.nan, np.nan]]), np.array([[1.0, 0.0], [1.0, 0.0]])),
+        (np.array([[2.5, 7.0], [np.nan, 7.0], [2.5, np.nan]]), np.array([[2.5, 7.0]] * 3)),
+    ],
+    ids=["constant", "one value", "one value of four", "constant columns"],
 )
-def test_odd_data(values):
-    completed = HFWImputer().fit_transform(values)
-    assert np.isfinite(completed).all()
-    np.testing.assert_array_equal(completed[np.isfinite(values)], values[np.isfinite(values)])
+def test_odd_data(values, expected):
+    np.testing.assert_array_equal(HFWImputer().fit_transform(values), expected)
 
 
 def test_sparse_input_holds_the_observed_values():
@@ -110,16 +119,112 @@ def test_bad_parameters(params):
 
 
 def test_the_search_for_a_radius_ends_before_values_are_interpolated(monkeypatch):
-    tried, fit = [], HFWImputer._fit_entries
+    tried, fit = [], HFWImputer._column_space
 
-    def spy(self, *args):
-        tried.append(self.radius_)
-        return fit(self, *args)
+    def spy(self, radius, *args):
+        tried.append(radius)
+        return fit(self, radius, *args)
 
-    monkeypatch.setattr(HFWImputer, "_fit_entries", spy)
+    monkeypatch.setattr(HFWImputer, "_column_space", spy)
     imputer = HFWImputer(random_state=0).fit(with_holes(load_iris().data)[0])
     assert tried[-1] == imputer.radius_
     *searched, worse = tried[:-1]
     assert searched == sorted(searched)
     assert imputer.radius_ in searched
     assert worse < 8.0
+
+
+@pytest.mark.parametrize("block", [1, 100])
+def test_rows_are_completed_in_blocks(monkeypatch, block):
+    missing, _ = with_holes(load_iris().data)
+    imputer = HFWImputer(0.7, random_state=0).fit(missing)
+    expected = imputer.transform(missing)
+    monkeypatch.setattr("skfw._imputer._BLOCK", block)
+    np.testing.assert_allclose(imputer.transform(missing), expected, rtol=1e-9)
+
+
+def test_the_units_of_the_columns_do_not_choose_the_radius():
+    """Of half of the columns low radii are best, of the others high ones; no unit makes either decide."""
+    rng = np.random.default_rng(0)
+    structure = rng.normal(size=(60, 1)) @ rng.normal(size=(1, 5)) + 0.05 * rng.normal(size=(60, 5))
+    X = with_holes(np.column_stack([structure, rng.normal(size=(60, 5))]))[0]
+    radii = [
+        HFWImputer(random_state=0).fit(X * np.repeat(units, 5)).radius_
+        for units in ([1.0, 1.0], [2.0**20, 1.0], [1.0, 2.0**20])
+    ]
+    assert radii[0] == radii[1] == radii[2]
+
+
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_values_without_squares(unit):
+    missing, _ = with_holes(load_iris().data)
+    expected = HFWImputer(0.7, random_state=0).fit_transform(missing)
+    completed = HFWImputer(0.7, random_state=0).fit_transform(unit * missing)
+    np.testing.assert_allclose(completed / unit, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e6 + 0.1])
+def test_the_rounding_of_a_mean_is_no_signal(constant):
+    missing, _ = with_holes(np.column_stack([load_iris().data, np.zeros(150)]))
+    expected = HFWImputer(0.7, random_state=0).fit_transform(missing)
+    missing[:, 4] += constant
+    imputer = HFWImputer(0.7, random_state=0)
+    completed = imputer.fit_transform(missing)
+    assert imputer.scales_[4] == 1.0
+    np.testing.assert_allclose(completed[:, :4], expected[:, :4], rtol=1e-9)
+    np.testing.assert_allclose(completed[:, 4] - constant, expected[:, 4], atol=1e-9 * constant)
+
+
+def test_random_state_reaches_the_oracle(monkeypatch):
+    seeds = []
+
+    def spy(*args, random_state=None):
+        seeds.append(random_state)
+        return NuclearBall(*args, random_state=random_state)
+
+    monkeypatch.setattr("skfw._imputer.NuclearBall", spy)
+    missing, _ = with_holes(load_iris().data)
+    for random_state in (0, 0, 1):
+        HFWImputer(0.7, random_state=random_state).fit(missing)
+    first, same, other = seeds
+    assert first == same
+    assert first not in (None, other)
+
+
+@pytest.mark.parametrize("radius", [None, 0.7])
+def test_an_interrupted_fit_leaves_the_last_model(monkeypatch, radius):
+    frame = load_iris(as_frame=True).data
+    frame[frame > 5.0] = np.nan
+    imputer = HFWImputer(radius, random_state=0).fit(frame)
+    expected, before = imputer.transform(frame), copy.copy(vars(imputer))
+    other = with_holes(load_digits().data)[0]
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HFWMatrixCompletion, "fit", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            imputer.fit(other)
+    with pytest.raises(ValueError, match="no observed value"):
+        imputer.fit(np.full((3, 2), np.nan))
+    assert vars(imputer).keys() == before.keys()
+    assert all(value is before[name] for name, value in vars(imputer).items())
+    np.testing.assert_array_equal(imputer.transform(frame), expected)
+    imputer.fit(other[:50])
+    assert (imputer.n_features_in_, hasattr(imputer, "feature_names_in_")) == (64, False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_warning_points_at_the_caller_and_leaves_a_whole_model():
+    missing, _ = with_holes(load_digits().data[:100])
+    imputer = HFWImputer(2.0, tol=1e-9, max_iter=1, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="certified gap") as caught:
+        imputer.fit(missing)
+    assert [warning.filename for warning in caught] == [__file__]
+    expected = imputer.transform(missing)
+    imputer.set_params(max_iter=1000, tol=0.1).fit(missing[:, :32])
+    with pytest.raises(ConvergenceWarning):
+        imputer.set_params(max_iter=1, tol=1e-9).fit(missing)
+    np.testing.assert_array_equal(imputer.transform(missing), expected)
+    assert imputer.n_iter_ == imputer.completion_.n_iter_ == 1

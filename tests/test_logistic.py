@@ -227,10 +227,28 @@ def test_warm_start_goes_on_from_the_last_coefficients(X, y):
         model.set_params(radius=radius).fit(X, y)
         assert np.linalg.norm(model.coef_) <= radius * (1 + 1e-12)
         assert model.converged_
+    last = model.objective_
     model.sparsify().fit(X, y)
-    # What no longer fits starts afresh.
-    model.fit(X[:, :2], y)
-    model.set_params(constraint="simplex", max_iter=100_000, tol=0.1).fit(X, y)
+    assert model.trace_["objective"][0] == pytest.approx(last)
+    assert isinstance(model.coef_, np.ndarray)
+
+
+@pytest.mark.parametrize("X, y", [(X2, y2), (X3, y3)])
+def test_a_warm_start_from_what_does_not_fit_is_a_cold_one(X, y):
+    other = np.where(y == y.max(), y.max() + 1, y)  # as many classes, but not the same
+    for features, labels, params in (
+        (X[:, :2], y, {}),
+        (X, other, {}),
+        (X, y, {"constraint": "simplex", "tol": 0.1}),
+    ):
+        model = HFWLogisticRegression("l2", 2.0, warm_start=True, tol=1e-3).fit(X, y)
+        assert model.coef_.min() < 0.0
+        model.set_params(**params).fit(features, labels)
+        cold = clone(model).fit(features, labels)
+        np.testing.assert_array_equal(model.trace_["objective"], cold.trace_["objective"])
+        np.testing.assert_array_equal(model.coef_, cold.coef_)
+        assert model.n_features_in_ == features.shape[1]
+        assert model.predict(features).shape == labels.shape
 
 
 def test_not_converged_says_so():

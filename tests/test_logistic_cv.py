@@ -38,9 +38,9 @@ def test_path_goes_on_straight(monkeypatch):
     starts = []
     solve = HFWLogisticRegression._solve
 
-    def spy(self, loss, design, constraint, start, **options):
-        starts.append(start)
-        return solve(self, loss, design, constraint, start, **options)
+    def spy(self, problem, model, start=None, **options):
+        starts.append(start and start.x)
+        return solve(self, problem, model, start, **options)
 
     monkeypatch.setattr(HFWLogisticRegression, "_solve", spy)
     _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, 2.0, 4.0])
@@ -132,6 +132,34 @@ def test_weights_reach_all_fits():
 def test_equal_scores_choose_the_smallest_radius():
     model = HFWLogisticRegressionCV(radii=[3.0, 1.0, 2.0], scoring=lambda *_: 0.5).fit(X2, y2)
     assert model.radius_ == 1.0
+
+
+def test_the_mean_over_the_folds_chooses():
+    """Each fold is known by the size of its test part."""
+    scores = {1.0: [0.0, 0.0, 9.0], 2.0: [2.0, 2.0, 2.0], 4.0: [0.0, 8.9, 0.0], 8.0: [9.0, 0.0, 0.0]}
+    sizes = {40: 0, 50: 1, 60: 2}
+    splits = [(np.arange(size, len(y2)), np.arange(size)) for size in sizes]
+
+    def scoring(model, X, y):
+        return scores[model.radius][sizes[len(y)]]
+
+    model = HFWLogisticRegressionCV(radii=list(scores), cv=splits, scoring=scoring, tol=0.1).fit(X2, y2)
+    np.testing.assert_array_equal(model.scores_, np.array(list(scores.values())).T)
+    assert np.median(model.scores_, axis=0).argmax() == 1
+    assert model.radius_ == 1.0  # as good as 8.0, and smaller
+
+
+@pytest.mark.parametrize("X, y", [(X2, y2), (X3, y3)], ids=["binary", "multiclass"])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_scores_of_float32_are_those_of_float64(X, y, kind):
+    X = X.astype(np.float32)
+    single, double = (
+        HFWLogisticRegressionCV(radii=[0.5, 5.0, 20.0], cv=3, tol=1e-5).fit(kind(data), y)
+        for data in (X, X.astype(np.float64))
+    )
+    assert single.coef_.dtype == np.float32
+    np.testing.assert_allclose(single.scores_, double.scores_, atol=1e-5)
+    assert single.radius_ == double.radius_
 
 
 def test_a_certain_error_has_a_finite_score():

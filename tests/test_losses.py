@@ -66,25 +66,44 @@ def test_intercept_is_profiled_out(name):
 
 
 @pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
-def test_balancing_keeps_the_plane_below_the_loss(shift):
+def test_balancing_classes_keeps_the_plane_below_the_loss(shift):
     """Far from the best intercept of a rare class; checked where the moved plane touches the loss."""
     weights, labels = np.full(50, 1 / 50), np.append(np.zeros(48, dtype=int), [1, 2])
-    signs = np.where(labels == 1, 1.0, -1.0)
     z = shift + 0.1 * np.random.default_rng(0).normal(size=(50, 3)) * [1.0, 2.0, 3.0]
-
-    off = LogisticLoss(signs, weights).evaluate(z[:, 0])
-    loss = LogisticLoss(signs, weights, fit_intercept=True)
-    residual, offset = loss._balance(off.residual, off.offset)
-    assert residual.sum() == pytest.approx(0.0, abs=1e-15)
-    p = residual / weights + (signs > 0)
-    touching = np.log(p) - np.log1p(-p)
-    assert offset + residual @ touching <= loss.evaluate(touching).value + 1e-14
-
     loss = MultinomialLoss(labels, 3, weights, fit_intercept=True)
     moved = loss._balance(MultinomialLoss(labels, 3, weights).evaluate(z))
     np.testing.assert_allclose(moved.residual.sum(axis=0), 0.0, atol=1e-15)
     touching = np.log(moved.residual / weights[:, np.newaxis] + np.eye(3)[labels])
     assert moved.offset + np.vdot(moved.residual, touching) <= loss.evaluate(touching).value + 1e-14
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_largest_curvature_is_attained(intercept):
+    """Where two classes are equally likely and all others are out of the question, and where a label is."""
+    # Two samples, mirror images: the best intercepts are zero, and stay there.
+    binary = LogisticLoss(np.array([1.0, -1.0]), np.full(2, 0.5), intercept)
+    change = np.array([1.0, -1.0])
+    assert binary.curvature_along(binary.evaluate(np.zeros(2)), change) == pytest.approx(
+        binary.curvature_bound(change), rel=1e-12
+    )
+    labels, z = np.array([0, 1, 2, 2]), np.array([[0.0, 0.0, -60.0]] * 2 + [[-60.0, -60.0, 0.0]] * 2)
+    several = MultinomialLoss(labels, 3, np.full(4, 0.25), intercept)
+    change = np.array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    point = several.evaluate(z)
+    assert several.curvature_along(point, change) == pytest.approx(several.curvature_bound(change), rel=1e-12)
+    assert np.vdot(change, several.hessian(point).apply(change)) == pytest.approx(
+        several.curvature_bound(change), rel=1e-12
+    )
+
+
+@with_all_losses
+@with_and_without_intercept
+def test_curvature_bound_holds_everywhere(name, intercept):
+    loss = make_loss(name, intercept)
+    for seed in range(30):
+        z, change = random_predictions(name, seed, scale=seed / 5), random_predictions(name, seed + 100)
+        bound = loss.curvature_bound(change)
+        assert loss.curvature_along(loss.evaluate(z), change) <= bound * (1 + 1e-12)
 
 
 @with_all_losses

@@ -28,6 +28,21 @@ def rmse(a, b):
     return np.sqrt(np.mean((a - b) ** 2))
 
 
+def check_certificate(model, entries, values):
+    """The objective is that of the predictions, and the bound lies below it by the gap."""
+    size = np.abs(values).max() or 1.0  # tiny numbers have no squares, huge ones no sums of them
+    biases = np.concatenate([model.row_biases_, model.column_biases_]) / size
+    penalty = 0.0 if model.bias_penalty is None else model.bias_penalty / len(values)
+    squares = rmse(model.predict(entries) / size, values / size) ** 2
+    objective = 0.5 * (squares + penalty * biases @ biases)
+    assert model.objective_ / size / size == pytest.approx(objective, rel=1e-9, abs=1e-20)
+    assert 0.0 <= model.gap_ < np.inf
+    assert model.lower_bound_ <= model.objective_
+    assert model.gap_ == pytest.approx(model.objective_ - model.lower_bound_, abs=1e-12 * model.objective_)
+    for name in ("objective", "lower_bound", "gap"):
+        assert model.trace_[name][-1] == pytest.approx(getattr(model, f"{name}_"), rel=1e-12, abs=0.0)
+
+
 def test_completes_a_matrix():
     model = HFWMatrixCompletion(biases="mean", tol=1e-3, max_iter=3000, random_state=0).fit(ENTRIES, VALUES)
     assert rmse(model.predict(EVERYWHERE), TRUTH[tuple(EVERYWHERE.T)]) < 0.2
@@ -120,13 +135,38 @@ def test_radius_without_normalisation_is_in_the_datas_units():
     assert given.objective_ == pytest.approx(plain.objective_, rel=0.05)
 
 
+def test_the_radius_of_an_object_is_in_the_same_units():
+    named = HFWMatrixCompletion(0.5, constraint="nuclear", tol=1e-6).fit(ENTRIES, VALUES)
+    given = HFWMatrixCompletion(constraint=NuclearBall(0.5), tol=1e-6).fit(ENTRIES, VALUES)
+    assert given.objective_ == pytest.approx(named.objective_, rel=1e-4)
+
+
+@pytest.mark.parametrize("constraint", ["nuclear", "weighted_nuclear"])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("biases", ["mean", "both"])
+def test_the_multiplier_is_how_fast_the_objective_falls(constraint, normalize, biases):
+    values = 1000.0 * VALUES
+    radius = 0.8 if normalize else 0.8 * np.linalg.norm(values)
+    less, model, more = (
+        HFWMatrixCompletion(
+            share * radius, constraint=constraint, normalize=normalize, biases=biases, tol=1e-8
+        ).fit(ENTRIES, values)
+        for share in (0.99, 1.0, 1.01)
+    )
+    fall = (less.objective_ - more.objective_) / (more.radius - less.radius)
+    assert model.multiplier_ == pytest.approx(fall, rel=1e-3)
+    check_certificate(model, ENTRIES, values)
+
+
 def test_the_models_scale_with_the_values():
     model, scaled = (
         HFWMatrixCompletion(random_state=0).fit(ENTRIES, scale * VALUES) for scale in (1.0, 1024.0)
     )
     np.testing.assert_allclose(scaled.predict(ENTRIES), 1024 * model.predict(ENTRIES), rtol=1e-9)
     assert scaled.gap_ == pytest.approx(2**20 * model.gap_)
-    np.testing.assert_allclose(scaled.trace_["gap"], 2**20 * model.trace_["gap"])
+    for name in ("objective", "lower_bound", "gap"):
+        np.testing.assert_allclose(scaled.trace_[name], 2**20 * model.trace_[name])
+    assert scaled.multiplier_ == pytest.approx(2**20 * model.multiplier_)
 
 
 def test_unseen_ids_fall_back_to_the_biases():
@@ -203,6 +243,21 @@ def test_weight_is_repetition_and_zero_is_absence():
     np.testing.assert_allclose(once.predict(EVERYWHERE), scaled.predict(EVERYWHERE), rtol=1e-9)
 
 
+@pytest.mark.parametrize("weight", [1e308, 1e-308])
+def test_weights_near_the_end_of_the_numbers(weight):
+    weights = np.full(len(VALUES), weight)
+    for params in ({"biases": "none"}, {"biases": "mean"}, {"bias_penalty": None}):
+        expected = HFWMatrixCompletion(random_state=0, **params).fit(ENTRIES, VALUES)
+        model = HFWMatrixCompletion(random_state=0, **params).fit(ENTRIES, VALUES, weights)
+        np.testing.assert_allclose(model.predict(EVERYWHERE), expected.predict(EVERYWHERE), rtol=1e-9)
+        check_certificate(model, ENTRIES, VALUES)
+    # A penalty counts in entries: so many more make it nothing, and so many fewer leave no bias.
+    biased = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES, weights)
+    limit = {"bias_penalty": 1e-9} if weight > 1.0 else {"biases": "mean"}
+    expected = HFWMatrixCompletion(random_state=0, **limit).fit(ENTRIES, VALUES)
+    np.testing.assert_allclose(biased.predict(EVERYWHERE), expected.predict(EVERYWHERE), atol=1e-6)
+
+
 def test_conflicting_values_of_one_entry_are_averaged():
     X = np.vstack([ENTRIES, ENTRIES])
     y = np.concatenate([VALUES - 0.5, VALUES + 0.5])
@@ -263,6 +318,18 @@ def test_warm_start_with_other_ids():
     assert model.converged_
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_warm_start_keeps_all_digits(kind):
+    values = VALUES.astype(kind)
+    model = HFWMatrixCompletion(0.8, tol=1e-6, warm_start=True, random_state=0).fit(ENTRIES, values)
+    objective, predictions = model.objective_, model.predict(ENTRIES)
+    assert model.row_factors_.dtype == predictions.dtype == np.float64
+    model.fit(ENTRIES, values)
+    assert model.trace_["objective"][0] == pytest.approx(objective, rel=1e-12)
+    exact = HFWMatrixCompletion(0.8, tol=1e-6, random_state=0).fit(ENTRIES, values.astype(np.float64))
+    np.testing.assert_array_equal(exact.predict(ENTRIES), predictions)
+
+
 def test_not_converged_says_so():
     with pytest.warns(ConvergenceWarning, match="certified gap"):
         model = HFWMatrixCompletion(corrective=False, max_iter=2, random_state=0).fit(ENTRIES, VALUES)
@@ -282,12 +349,17 @@ def test_not_converged_says_so():
     ids=["one entry", "diagonal", "constant", "zero", "huge", "tiny"],
 )
 @pytest.mark.parametrize("radius", [1e-12, 1.0])
-def test_odd_data(entries, values, radius):
-    model = HFWMatrixCompletion(radius, random_state=0).fit(entries, values)
-    predictions = model.predict(entries)
-    assert np.isfinite(predictions).all()
-    assert np.isfinite(model.gap_)
-    if len(set(np.asarray(values))) == 1:
+@pytest.mark.parametrize("biases", ["none", "mean", "both"])
+def test_odd_data(entries, values, radius, biases):
+    values = np.asarray(values)
+    model = HFWMatrixCompletion(radius, constraint="nuclear", biases=biases, random_state=0)
+    predictions = model.fit(entries, values).predict(entries)
+    check_certificate(model, entries, values)
+    assert model.converged_
+    if biases != "both":
+        norm = np.linalg.norm(values - model.mean_)
+        assert model.singular_values_.sum() <= radius * norm * (1.0 + 1e-9)
+    if biases != "none" and len(set(values)) == 1:
         np.testing.assert_allclose(predictions, values, rtol=1e-9)
 
 
@@ -296,7 +368,7 @@ def test_odd_data(entries, values, radius):
 def test_a_huge_radius_interpolates(radius):
     model = HFWMatrixCompletion(radius, max_iter=200, random_state=0).fit(ENTRIES, VALUES)
     assert np.isfinite(model.predict(EVERYWHERE)).all()
-    assert model.gap_ >= 0
+    check_certificate(model, ENTRIES, VALUES)
     assert np.mean((model.predict(ENTRIES) - VALUES) ** 2) <= model.tol * VALUES.var()
 
 
@@ -355,12 +427,38 @@ def test_ids_of_frames_and_lists_are_kept():
 
 
 def test_ids_of_mixed_type():
+    """They are sorted by the names of their types, then by their values."""
     names = np.array([i if i % 2 else f"user {i}" for i in range(40)], dtype=object)
     entries = np.column_stack([names[ENTRIES[:, 0]], ENTRIES[:, 1]]).astype(object)
     model = HFWMatrixCompletion(tol=1e-6, random_state=0).fit(entries, VALUES)
     expected = HFWMatrixCompletion(tol=1e-6, random_state=0).fit(ENTRIES, VALUES)
-    assert set(model.row_ids_) == set(names)
+    assert model.row_ids_.tolist() == [*range(1, 40, 2), *sorted(f"user {i}" for i in range(0, 40, 2))]
     np.testing.assert_allclose(model.predict(entries), expected.predict(ENTRIES), atol=1e-2)
+    order = [names.tolist().index(name) for name in model.row_ids_]
+    np.testing.assert_allclose(model.row_biases_, expected.row_biases_[order], atol=1e-2)
+
+
+def test_recommend_keeps_the_ids_it_is_asked_for():
+    names = np.array([i if i % 2 else f"user {i}" for i in range(40)], dtype=object)
+    entries = np.column_stack([names[ENTRIES[:, 0]], ENTRIES[:, 1]]).astype(object)
+    model = HFWMatrixCompletion(random_state=0).fit(entries, VALUES)
+    expected, _ = model.recommend(names[[7, 4]], n=3)
+    for asked in ([7, "user 4"], (7, "user 4"), pd.Series([7, "user 4"]), pd.Index([7, "user 4"])):
+        np.testing.assert_array_equal(model.recommend(asked, n=3)[0], expected)
+    with pytest.raises(ValueError, match="Row 7 was not seen"):
+        model.recommend(["7", "user 4"])
+    np.testing.assert_array_equal(model.recommend("user 4", n=3)[0], expected[1:])
+
+
+@pytest.mark.parametrize("block", [1, 80])
+def test_recommend_works_in_blocks(monkeypatch, block):
+    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
+    rows = np.arange(40)[::-1]
+    ids, predictions = model.recommend(rows, n=3)
+    monkeypatch.setattr("skfw._matrix_completion._BLOCK", block)
+    again, in_blocks = model.recommend(rows, n=3)
+    np.testing.assert_array_equal(again, ids)
+    np.testing.assert_allclose(in_blocks, predictions, rtol=1e-12)
 
 
 def test_recommend():

@@ -78,14 +78,15 @@ def test_solutions_are_as_sparse_as_the_data(data_sets, constraint):
 
 
 def test_a_smaller_share_has_a_smaller_radius(data_sets):
-    problem = data_sets["w7a"].problems["l1"]
-    radii = [common.sparse_radius(problem.loss, problem.design, L1Ball, share) for share in (0.1, 0.9)]
+    problem = data_sets["w7a"].problems["l1"].problem
+    radii = [common.sparse_radius(problem, L1Ball, share) for share in (0.1, 0.9)]
     assert radii[0] < radii[1]
 
 
 def test_l2_radius_is_the_norm_of_the_l1_solution(data_sets):
     problems = data_sets["ijcnn1"].problems
-    assert problems["l2"].constraint.radius == pytest.approx(np.linalg.norm(problems["l1"].optimum.x))
+    radius = problems["l2"].problem.constraint.radius
+    assert radius == pytest.approx(np.linalg.norm(problems["l1"].optimum.x))
 
 
 def test_tail_mean_is_geometric_and_of_the_last_tenth():
@@ -138,8 +139,9 @@ def test_completion_prepares_ratings_as_the_estimator_does(ratings, results):
         tol=1.0,
         max_iter=1,
     ).fit(np.column_stack([users, movies]), values)
-    loss, entries = matrix_completion.prepare(users, movies, values)
-    assert entries.shape == (30, 20)
+    problem = matrix_completion.prepare(users, movies, values)
+    loss = problem.loss
+    assert problem.data.shape == (30, 20)
     assert np.linalg.norm(loss.targets) == pytest.approx(1.0)
     model_errors = values - model.mean_ - model.row_biases_[users] - model.column_biases_[movies]
     np.testing.assert_allclose(loss.targets, model_errors / np.linalg.norm(model_errors), atol=1e-12)

@@ -6,7 +6,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from skfw import HFWLogisticRegression, HFWMatrixCompletion
-from skfw.engine import L1Ball, NuclearBall
+from skfw.engine import L1Ball, L2Ball, LInfBall, NSupportBall, NuclearBall
 
 RNG = np.random.default_rng(0)
 X, y = RNG.normal(size=(30, 4)), RNG.integers(0, 2, 30)
@@ -25,6 +25,8 @@ SOLVER_ERRORS = [
     ({"momentum": None}, "got momentum=None"),
     ({"step_size": "big"}, "step_size must be one of .* got step_size='big'"),
     ({"step_size": 0.1}, "got step_size=0.1"),
+    ({"restart": True}, "restart=True needs a momentum with fixed weights, .* got momentum='adaptive'"),
+    ({"restart": True, "momentum": "none"}, "restart=True needs .* got momentum='none'"),
     ({"restart": "yes"}, "restart must be True or False; got restart='yes'"),
     ({"tol": -1e-3}, "tol must be a finite number of at least 0; got tol=-0.001"),
     ({"tol": np.nan}, "got tol=nan"),
@@ -138,10 +140,33 @@ def test_extreme_scales(scale, radius, constraint, step_size, intercept):
         model = HFWLogisticRegression(
             constraint, radius, step_size=step_size, fit_intercept=intercept, max_iter=8
         ).fit(scale * X, labels)
-        assert np.isfinite(model.coef_).all()
-        assert np.isfinite(model.predict_proba(scale * X)).all()
         assert np.isfinite(model.trace_["objective"]).all()
-        assert 0.0 <= model.gap_ < np.inf
+        assert_certified(model, scale * X, labels)
+
+
+def assert_certified(model, data, labels):
+    """The objective is the log-loss of the model, which lies in its set, and the bound is not above it."""
+    classes = np.searchsorted(model.classes_, labels)
+    own = -model.predict_log_proba(data)[np.arange(len(labels)), classes].mean()
+    # Coefficients times features are sums of such numbers, which are rounded.
+    rounding = 64.0 * np.finfo(np.float64).eps * np.abs(np.abs(data) @ np.abs(model.coef_.T)).max()
+    assert model.objective_ == pytest.approx(own, rel=1e-12, abs=rounding)
+    assert 0.0 <= model.gap_ < np.inf
+    assert model.lower_bound_ <= model.objective_
+    if model.constraint != "simplex":
+        assert _BALLS[model.constraint](model.radius).norm(model.coef_.T) <= model.radius * (1 + 1e-12)
+    else:
+        assert model.coef_.min() >= 0.0
+        assert model.coef_.sum() == pytest.approx(model.radius, rel=1e-12)
+
+
+_BALLS = {
+    "l1": L1Ball,
+    "l2": L2Ball,
+    "linf": LInfBall,
+    "n_support": lambda radius: NSupportBall(radius, 2),
+    "nuclear": NuclearBall,
+}
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
@@ -159,10 +184,10 @@ def test_degenerate_data(kind, step_size):
         (X[:2], np.array(["a", "b"])),
         (X[:3], np.arange(3)),
     ):
-        model = HFWLogisticRegression("l2", 1.0, step_size=step_size, restart=True, max_iter=3000)
+        model = HFWLogisticRegression("l2", 1.0, momentum="weighted", step_size=step_size, restart=True)
         model.fit(kind(data), labels)
-        assert np.isfinite(model.coef_).all()
-        assert model.gap_ >= 0.0
+        assert_certified(model, data, labels)
+        assert model.gap_ <= 1e-4 * np.log(len(model.classes_))
 
 
 def test_values_too_large_to_square():
@@ -175,10 +200,9 @@ def test_values_too_large_to_square():
 @pytest.mark.parametrize("scale, radius", [(1e-200, 1.0), (1e-300, 1e-100), (1.0, 1e150), (1e-200, 1e150)])
 def test_more_extreme_scales(scale, radius, step_size):
     for constraint, labels in (("l1", y), ("nuclear", RNG.integers(0, 3, 30))):
-        model = HFWLogisticRegression(constraint, radius, step_size=step_size, restart=True, max_iter=5)
-        model.fit(scale * X, labels)
-        assert np.isfinite(model.coef_).all()
-        assert np.isfinite(model.gap_)
+        options = {"momentum": "weighted", "step_size": step_size, "restart": True, "max_iter": 5}
+        model = HFWLogisticRegression(constraint, radius, **options).fit(scale * X, labels)
+        assert_certified(model, scale * X, labels)
 
 
 def test_bad_parameters_come_before_bad_data():

@@ -1,16 +1,20 @@
+"""The solver: what a run does, what it returns, and what it asks of data and oracle."""
+
+from dataclasses import replace
+from time import perf_counter
+
 import numpy as np
 import pytest
-from problems import dense_completion, problem
+from problems import data, dense_completion, problem
 
 from skfw.engine import (
     Adaptive,
     Constraint,
+    Corrector,
     DenseVector,
-    DesignMatrix,
     FactoredMatrix,
     L1Ball,
     L2Ball,
-    LinearMap,
     LinearMinimum,
     LineSearch,
     LogisticLoss,
@@ -18,17 +22,44 @@ from skfw.engine import (
     NuclearBall,
     ObservedEntries,
     ParameterFree,
+    Problem,
     Simplex,
     SquaredLoss,
+    Uniform,
     Weighted,
+    design_matrix,
     frank_wolfe,
 )
 
-P = problem("logistic", "l1", True)
+P = problem("logistic", "l1", True).problem
+# Here runs without a corrector never arrive: no two of their iterates are the same.
+ROUND = problem("logistic", "l2", True).problem
 
 
 def solve(**options):
-    return frank_wolfe(P.loss, P.linear_map, P.constraint, **options)
+    return frank_wolfe(P, **options)
+
+
+def on_one_feature(X, labels, constraint):
+    loss = LogisticLoss(np.array(labels, dtype=float), np.full(len(labels), 1 / len(labels)))
+    return Problem(loss, design_matrix(X), constraint)
+
+
+class Wrapped(Constraint):
+    """A ball, with an oracle that can be watched or made worse."""
+
+    contains_zero = True
+
+    def __init__(self, slack=0.0):
+        self.slack, self.hints = slack, []
+
+    def lmo(self, direction, hint=None):
+        if hint is not None:
+            self.hints.append(hint)
+        return replace(ROUND.constraint.lmo(direction), slack=self.slack, memory=len(self.hints))
+
+    def diameter(self, shape):
+        return ROUND.constraint.diameter(shape)
 
 
 def test_callback_sees_each_iterate_and_stops_the_run():
@@ -42,10 +73,14 @@ def test_callback_sees_each_iterate_and_stops_the_run():
     assert result.status == "stopped"
     assert [state.iteration for state in states] == [0, 1, 2, 3]
     assert result.n_iter == 3
-    np.testing.assert_array_equal([state.objective for state in states], result.trace["objective"])
-    np.testing.assert_array_equal([state.gap for state in states], result.trace["gap"])
+    # The last row may differ by rounding: what is returned is predicted afresh.
+    for name in ("objective", "lower_bound", "gap", "atoms"):
+        seen = [getattr(state, name) for state in states]
+        np.testing.assert_array_equal(seen[:-1], result.trace[name][:-1])
+        assert seen[-1] == pytest.approx(result.trace[name][-1], rel=1e-12)
     for state in states:
-        np.testing.assert_allclose(P.linear_map.apply(state.x), state.predictions, atol=1e-13)
+        np.testing.assert_allclose(P.data.apply(state.x), state.predictions, atol=1e-13)
+        assert state.intercept == pytest.approx(P.loss.evaluate(state.predictions).intercept, rel=1e-9)
 
 
 def test_status_is_read_off_the_certificate():
@@ -63,13 +98,25 @@ def test_best_iterate_is_returned_where_the_last_is_worse():
     result = solve(momentum=NoMomentum(), step_rule=ParameterFree(), max_iter=7)
     objective = result.trace["objective"]
     assert np.diff(objective).max() > 0  # these steps do go up
-    assert result.objective == objective.min()
-    assert P.loss.evaluate(P.linear_map.apply(result.x)).value == pytest.approx(objective.min())
+    assert result.objective == pytest.approx(objective.min(), rel=1e-12)
+    assert result.objective < objective[-1]
+    best = P.at(result.x)
+    assert best.value == pytest.approx(result.objective, rel=1e-12)
+    np.testing.assert_allclose(result.predictions, best.predictions, rtol=1e-12)
+    # The intercept and the multiplier are those of this iterate too, not of the last one.
+    states = []
+    solve(momentum=NoMomentum(), step_rule=ParameterFree(), max_iter=7, callback=states.append)
+    assert result.intercept == pytest.approx(best.evaluation.intercept, rel=1e-9)
+    assert abs(result.intercept - states[-1].intercept) > 1e-4
+    assert result.multiplier == pytest.approx(P.multiplier(best), rel=1e-9)
 
 
-def test_bad_constraint_is_refused_before_the_run():
-    with pytest.raises(ValueError, match=r"got radius=-1\.0"):
-        frank_wolfe(P.loss, P.linear_map, L1Ball(-1.0))
+def test_a_run_ends_at_the_first_iterate_within_the_tolerance():
+    """Even where that is the start, and where the callback has the last word on it."""
+    result = solve(tolerance=10.0)
+    assert (result.status, result.n_iter, len(result.trace["gap"])) == ("converged", 0, 1)
+    assert solve(max_iter=0).status == "max_iter"
+    assert solve(callback=lambda state: True).status == "stopped"
 
 
 def test_trace_columns():
@@ -91,66 +138,145 @@ def test_the_same_input_gives_the_same_bits():
     np.testing.assert_array_equal(first.trace["gap"], second.trace["gap"])
 
 
+def test_seconds_count_from_when_the_work_began():
+    began = perf_counter() - 1000.0
+    assert solve(max_iter=3, began=began).trace["seconds"].min() >= 1000.0
+    assert solve(max_iter=3).trace["seconds"].max() < 1000.0
+
+
 def test_a_known_infimum_ends_a_run_on_separable_data():
     """The loss is never negative: a model with almost none is almost optimal, whatever the planes say."""
-    loss = LogisticLoss(np.array([-1.0, 1.0]), np.full(2, 0.5))
-    result = frank_wolfe(loss, DesignMatrix(np.array([[-1.0], [1.0]])), L2Ball(1e6), tolerance=1e-3)
+    separable = on_one_feature(np.array([[-1.0], [1.0]]), [-1, 1], L2Ball(1e6))
+    result = frank_wolfe(separable, tolerance=1e-3)
     assert result.status == "converged"
     assert result.n_iter < 10
     assert result.lower_bound >= 0.0
 
 
 def test_data_times_radius_must_be_a_number():
-    loss = LogisticLoss(np.array([-1.0, 1.0]), np.full(2, 0.5))
+    immense = on_one_feature(np.array([[-1e300], [1e300]]), [-1, 1], L1Ball(1e100))
     with pytest.raises(ValueError, match="too large for floating-point"):
-        frank_wolfe(loss, DesignMatrix(np.array([[-1e300], [1e300]])), L1Ball(1e100))
+        frank_wolfe(immense)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1e-3])
+def test_what_is_returned_is_the_loss_of_the_model(tolerance):
+    """Predictions that were updated along lines keep the rounding of what has cancelled since.
+
+    Here they have values of 1e11, and the best model is close to zero.
+    """
+    immense = on_one_feature(np.full((3, 1), 3e11), [-1, 1, -1], L2Ball(2.5))
+    result = frank_wolfe(
+        immense, momentum=Uniform(), step_rule=ParameterFree(), max_iter=60, tolerance=tolerance
+    )
+    assert result.objective == immense.at(result.x).value
+    np.testing.assert_array_equal(result.predictions, immense.data.apply(result.x))
+    assert result.gap == result.objective - result.lower_bound == result.trace["gap"][-1]
+    assert result.status == ("converged" if result.gap <= tolerance else "max_iter")
 
 
 def test_start():
     cold = solve(max_iter=50)
-    warm = solve(max_iter=50, start=cold.x)
+    warm = solve(max_iter=50, start=P.at(cold.x))
     assert warm.trace["objective"][0] == pytest.approx(cold.objective)
     assert warm.objective <= cold.objective + 1e-15
-    simplex = frank_wolfe(P.loss, P.linear_map, Simplex(0.5), max_iter=0)
+    simplex = frank_wolfe(P.within(Simplex(0.5)), max_iter=0)
     assert np.count_nonzero(simplex.x) == 1
     assert simplex.x.sum() == pytest.approx(0.5)
 
 
-def test_one_adjoint_and_one_image_each_iteration():
-    """What prediction space is for: no other product with the data, whatever the step rule."""
+class Idle(Corrector):
+    """Changes nothing."""
 
-    class Counting(LinearMap):
-        def __init__(self, inner):
-            self.inner, self.calls = inner, {"apply": 0, "adjoint": 0, "apply_sparse": 0}
+    def improve(self, point, newest, gap):
+        return point
 
-        def zeros(self):
-            return self.inner.zeros()
+
+def test_a_corrected_run_that_gains_nothing_ends():
+    """At the optimum, up to rounding: the same gap for 20 iterations, and not for fewer."""
+    aims = np.array([3.0, 1.0, 0.0])
+    corner = Problem(SquaredLoss(aims, np.full(3, 1 / 3)), design_matrix(np.eye(3)), L1Ball(2.0))
+    start = corner.at(np.array([2.0, 0.0, 0.0]))
+    result = frank_wolfe(corner, momentum=NoMomentum(), corrector=Idle(), start=start, max_iter=100)
+    assert (result.status, result.n_iter) == ("stalled", 20)
+    # Without a corrector, slow progress is what a run is made of.
+    assert frank_wolfe(corner, momentum=NoMomentum(), start=start, max_iter=100).status == "max_iter"
+    # Progress starts the count anew.
+    assert frank_wolfe(ROUND, corrector=Idle(), max_iter=60).status == "max_iter"
+
+
+def test_a_corrector_that_overflows_does_no_harm():
+    """What it warns of is not the user's business; what is not finite is not better."""
+
+    class Overflowing(Corrector):
+        def improve(self, point, newest, gap):
+            assert not np.isfinite(np.float64(1e300) * np.float64(1e300))
+            return point
+
+    with np.errstate(all="raise"):
+        assert solve(corrector=Overflowing(), max_iter=3).n_iter == 3
+
+
+def test_hints_tell_the_oracle_what_it_can_use():
+    """Keys never repeat, neither in a run nor in one that starts elsewhere; memory comes back."""
+    first, second, again = Wrapped(), Wrapped(), Wrapped()
+    cold = frank_wolfe(ROUND.within(first), momentum=Adaptive(), max_iter=20)
+    frank_wolfe(ROUND.within(second), momentum=Adaptive(), max_iter=20, start=ROUND.at(cold.x))
+    frank_wolfe(ROUND.within(again), momentum=Adaptive(), max_iter=20)
+    keys = [hint.key for hint in first.hints + second.hints]
+    assert len(first.hints) > 21  # an adaptive momentum asks more than once an iteration
+    assert len(set(keys)) == len(keys)
+    assert [hint.key for hint in again.hints] == [hint.key for hint in first.hints]  # but runs repeat
+    # Within a run the number of the call is enough to tell two of them apart.
+    assert len({hint.key[0] for hint in first.hints}) == len(first.hints)
+    assert first.hints[0].memory is None
+    assert all(0 < hint.memory < number for number, hint in enumerate(first.hints[1:], start=2))
+
+
+def test_the_oracle_is_asked_for_a_fraction_of_the_gap():
+    oracle = Wrapped()
+    trace = frank_wolfe(ROUND.within(oracle), momentum=NoMomentum(), max_iter=10).trace
+    # Before the first plane the loss's infimum, which is zero, is the only bound.
+    gaps = np.append(
+        trace["objective"][0], np.minimum.accumulate(trace["objective"])[1:] - trace["lower_bound"][:-1]
+    )
+    np.testing.assert_allclose([hint.accuracy for hint in oracle.hints], 0.25 * gaps, rtol=1e-9)
+
+
+def counting(data_class):
+    class Counting(data_class):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.calls = {"apply": 0, "adjoint": 0, "apply_sparse": 0}
 
         def apply(self, x):
             self.calls["apply"] += 1
-            return self.inner.apply(x)
+            return super().apply(x)
 
         def apply_sparse(self, indices, values):
             self.calls["apply_sparse"] += 1
-            return self.inner.apply_sparse(indices, values)
-
-        def apply_rank_one(self, left, right):
-            raise AssertionError
+            return super().apply_sparse(indices, values)
 
         def adjoint(self, residual):
             self.calls["adjoint"] += 1
-            return self.inner.adjoint(residual)
-
-        def adjoint_rounding(self):
-            return self.inner.adjoint_rounding()
+            return super().adjoint(residual)
 
         def squared_norm(self, weights):
             raise AssertionError
 
-    for rule in (LineSearch(), ParameterFree()):
-        counting = Counting(P.linear_map)
-        frank_wolfe(P.loss, counting, P.constraint, step_rule=rule, max_iter=20)
-        assert counting.calls == {"apply": 1, "adjoint": 21, "apply_sparse": 20}
+    return Counting
+
+
+@pytest.mark.parametrize("momentum", [Weighted(), NoMomentum(), Adaptive()], ids=str)
+@pytest.mark.parametrize("rule", [LineSearch(), ParameterFree()], ids=str)
+def test_one_adjoint_and_one_image_each_iteration(rule, momentum):
+    """What prediction space is for: no other product with the data, whatever the step rule."""
+    design = counting(type(P.data))(data()[0])
+    frank_wolfe(Problem(P.loss, design, P.constraint), momentum=momentum, step_rule=rule, max_iter=20)
+    # Predictions are formed twice: of zero, which is the start, and of what is returned.
+    images = design.calls.pop("apply_sparse")
+    assert design.calls == {"apply": 2, "adjoint": 21}
+    assert images == 20 or isinstance(momentum, Adaptive)  # which may make a step again
 
 
 def test_a_constraint_of_ones_own():
@@ -170,27 +296,15 @@ def test_a_constraint_of_ones_own():
             return float(np.linalg.norm(np.broadcast_to(self.upper, shape)))
 
     y = np.array([2.0, 0.3, -1.0])
-    loss = SquaredLoss(y, np.full(3, 1 / 3))
-    result = frank_wolfe(loss, DesignMatrix(np.eye(3)), Box(1.0), momentum=NoMomentum(), tolerance=1e-3)
+    boxed = Problem(SquaredLoss(y, np.full(3, 1 / 3)), design_matrix(np.eye(3)), Box(1.0))
+    result = frank_wolfe(boxed, momentum=NoMomentum(), tolerance=1e-3)
+    assert np.isnan(result.multiplier)  # a set without a radius
     np.testing.assert_allclose(result.x, np.clip(y, 0, 1), atol=0.05)
     assert result.status == "converged"
 
 
 def test_slack_of_an_inexact_oracle_lowers_the_bound():
-    class Sloppy(Constraint):
-        contains_zero = True
-
-        def __init__(self, slack):
-            self.slack = slack
-
-        def lmo(self, direction, hint=None):
-            minimum = P.constraint.lmo(direction)
-            return LinearMinimum(minimum.atom, minimum.value, self.slack)
-
-        def diameter(self, shape):
-            return P.constraint.diameter(shape)
-
-    exact, sloppy = (frank_wolfe(P.loss, P.linear_map, Sloppy(s), max_iter=20) for s in (0.0, 0.125))
+    exact, sloppy = (frank_wolfe(ROUND.within(Wrapped(slack)), max_iter=20) for slack in (0.0, 0.125))
     assert sloppy.lower_bound == pytest.approx(exact.lower_bound - 0.125)
 
 
@@ -206,14 +320,9 @@ def test_completion_against_a_dense_proximal_solver(momentum, shape):
     radius = 0.6 * np.linalg.norm(truth, "nuc")
     optimum = dense_completion(shape, rows, columns, y, weights, radius)
     null = 0.5 * weights @ y**2
-    result = frank_wolfe(
-        SquaredLoss(y, weights),
-        ObservedEntries(rows, columns, shape),
-        NuclearBall(radius),
-        momentum=momentum,
-        max_iter=1500,
-        tolerance=1e-2 * null,
-    )
+    entries = ObservedEntries(rows, columns, shape)
+    completion = Problem(SquaredLoss(y, weights), entries, NuclearBall(radius))
+    result = frank_wolfe(completion, momentum=momentum, max_iter=1500, tolerance=1e-2 * null)
     assert result.status == "converged"
     assert np.all(result.trace["lower_bound"] <= optimum + 1e-9 * null)
     assert result.objective >= optimum - 1e-9 * null
@@ -222,13 +331,10 @@ def test_completion_against_a_dense_proximal_solver(momentum, shape):
 
 
 class DenselyObserved(ObservedEntries):
-    """Observed entries whose adjoint is a dense matrix."""
+    """Observed entries whose adjoint is a dense matrix; the bounds of its errors are adjoints too."""
 
     def adjoint(self, residual):
-        return super().adjoint(residual).toarray()
-
-    def adjoint_rounding(self):
-        return super().adjoint_rounding().toarray()
+        return super().adjoint(residual).matrix.toarray()
 
 
 def test_averages_of_sparse_directions_are_those_of_dense_ones():
@@ -237,7 +343,7 @@ def test_averages_of_sparse_directions_are_those_of_dense_ones():
     values = rng.normal(size=len(rows))
     loss, ball = SquaredLoss(values, np.full(len(rows), 1.0 / len(rows))), NuclearBall(5.0)
     runs = [
-        frank_wolfe(loss, kind(rows, columns, (20, 15)), ball, momentum=Adaptive(), max_iter=15)
+        frank_wolfe(Problem(loss, kind(rows, columns, (20, 15)), ball), momentum=Adaptive(), max_iter=15)
         for kind in (ObservedEntries, DenselyObserved)
     ]
     assert np.any((runs[0].trace["weight"] > 0.0) & (runs[0].trace["weight"] < 1.0))

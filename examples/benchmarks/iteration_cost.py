@@ -1,4 +1,4 @@
-"""What an iteration costs, in units of the work it cannot avoid.
+"""What an iteration costs, relative to the work it cannot avoid.
 
 An iteration needs one product with the transposed data and one evaluation of the loss, and in the l2 ball,
 whose atoms are dense, one product with the data. Everything else is overhead. Both are timed in turns in
@@ -22,13 +22,14 @@ from sklearn.datasets import load_svmlight_file
 from threadpoolctl import threadpool_limits
 
 from skfw.engine import (
-    DesignMatrix,
     Directional,
     L1Ball,
     L2Ball,
     LogisticLoss,
     NSupportBall,
     ParameterFree,
+    Problem,
+    design_matrix,
     frank_wolfe,
 )
 
@@ -49,7 +50,7 @@ def compare(X, y, constraint, step_rule, iterations, rounds):
     """Time iterations and the work they need in turns; return medians of both and of their ratio."""
     n_samples = len(y)
     loss = LogisticLoss(np.where(y == y.max(), 1.0, -1.0), np.full(n_samples, 1.0 / n_samples))
-    design, transposed = DesignMatrix(X), X.T.tocsr()
+    problem, transposed = Problem(loss, design_matrix(X), constraint), X.T.tocsr()
     rng = np.random.default_rng(0)
     residual, model, z = (rng.normal(size=size) for size in (n_samples, X.shape[1], n_samples))
     iteration, needed = [], []
@@ -58,9 +59,7 @@ def compare(X, y, constraint, step_rule, iterations, rounds):
         if isinstance(constraint, L2Ball):
             work += seconds_each(lambda: X @ model, iterations)
         work += seconds_each(lambda: loss.evaluate(z), iterations)
-        run = seconds_each(
-            lambda: frank_wolfe(loss, design, constraint, step_rule=step_rule, max_iter=iterations), 1
-        )
+        run = seconds_each(lambda: frank_wolfe(problem, step_rule=step_rule, max_iter=iterations), 1)
         needed.append(work)
         iteration.append(run / iterations)
     return median(iteration), median(needed), median(np.divide(iteration, needed))

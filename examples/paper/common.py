@@ -18,8 +18,6 @@ from sklearn.datasets import load_svmlight_file
 
 from skfw.engine import (
     Adaptive,
-    Constraint,
-    DesignMatrix,
     Directional,
     L1Ball,
     L2Ball,
@@ -27,11 +25,13 @@ from skfw.engine import (
     NoMomentum,
     NSupportBall,
     ParameterFree,
+    Problem,
     Result,
     Smooth,
     Uniform,
     Weighted,
     best_corrector,
+    design_matrix,
     frank_wolfe,
 )
 
@@ -52,29 +52,26 @@ _RADII, _HALVINGS = (1e-2, 1e3), 12
 
 
 @dataclass(frozen=True)
-class Problem:
+class PaperProblem:
     """The logistic loss of a data set over a ball, its optimum, and the runs made so far."""
 
-    loss: LogisticLoss
-    design: DesignMatrix
-    constraint: Constraint
+    problem: Problem
     loose_lipschitz: float
     _traces: dict = field(default_factory=dict)
 
     @cached_property
     def optimum(self) -> Result:
         """The solution, certified by a run with a corrector."""
-        return certified(self.loss, self.design, self.constraint, _OPTIMUM)
+        return certified(self.problem, _OPTIMUM)
 
     @cached_property
     def scale(self) -> float:
         """L D^2 of the theorems, with the spectral Lipschitz constant and the Euclidean diameter."""
-        lipschitz = self.loss.curvature * self.design.squared_norm(self.loss.weights)
-        return lipschitz * self.constraint.diameter(self.design.zeros().shape) ** 2
+        return self.problem.lipschitz * self.problem.diameter**2
 
     def run(self, iterations, **options) -> Result:
         """Run Frank-Wolfe from zero without a corrector."""
-        return frank_wolfe(self.loss, self.design, self.constraint, max_iter=iterations, **options)
+        return frank_wolfe(self.problem, max_iter=iterations, **options)
 
     def trace(self, variant, iterations):
         """Return the trace of a variant such as "WFW-ds"; a second call costs nothing."""
@@ -115,7 +112,7 @@ class DataSet:
         return np.count_nonzero(self.X.data) / np.prod(self.X.shape)
 
     @cached_property
-    def problems(self) -> dict[str, Problem]:
+    def problems(self) -> dict[str, PaperProblem]:
         """The problems by the name of the constraint.
 
         The radii of the l1 and n-support balls give solutions about as sparse as the data. The paper has no
@@ -123,27 +120,27 @@ class DataSet:
         """
         n_samples = len(self.signs)
         loss = LogisticLoss(self.signs, np.full(n_samples, 1.0 / n_samples), fit_intercept=False)
-        design = DesignMatrix(self.X)
+        design = design_matrix(self.X)
         lipschitz = float((self.X.data**2).sum()) / (4 * n_samples)
 
         def sparse_problem(ball):
-            return Problem(loss, design, ball(sparse_radius(loss, design, ball, self.share)), lipschitz)
+            problem = Problem(loss, design, ball(1.0))
+            return PaperProblem(problem.within(ball(sparse_radius(problem, ball, self.share))), lipschitz)
 
         l1 = sparse_problem(L1Ball)
-        l2 = Problem(loss, design, L2Ball(float(np.linalg.norm(l1.optimum.x))), lipschitz)
+        l2_ball = L2Ball(float(np.linalg.norm(l1.optimum.x)))
+        l2 = PaperProblem(l1.problem.within(l2_ball), lipschitz)
         n_support = sparse_problem(lambda radius: NSupportBall(radius, SUPPORT_SIZE))
         return {"l2": l2, "l1": l1, "n-support": n_support}
 
 
-def certified(loss, design, constraint, accuracy) -> Result:
+def certified(problem, accuracy) -> Result:
     """Solve a problem to a certified accuracy, relative to the loss at zero."""
     return frank_wolfe(
-        loss,
-        design,
-        constraint,
+        problem,
         momentum=Adaptive(),
-        corrector=best_corrector(loss, design, constraint),
-        tolerance=accuracy * np.log(2.0),
+        corrector=best_corrector(problem),
+        tolerance=accuracy * problem.null.value,
     )
 
 
@@ -153,16 +150,16 @@ def nonzero_share(x):
     return float(np.mean(sizes > _ZERO * sizes.max()))
 
 
-def sparse_radius(loss, design, ball, share):
+def sparse_radius(problem, ball, share):
     """Return a radius whose solution has about this share of nonzero coefficients, by bisection."""
     low, high = _RADII
     closest, distance = low, np.inf
     for _ in range(_HALVINGS):
         radius = float(np.sqrt(low * high))
-        excess = nonzero_share(certified(loss, design, ball(radius), _SOLUTION).x) - share
+        excess = nonzero_share(certified(problem.within(ball(radius)), _SOLUTION).x) - share
         if abs(excess) < distance:
             closest, distance = radius, abs(excess)
-        if distance <= 0.5 / design.shape[1]:  # no number of coefficients is closer
+        if distance <= 0.5 / problem.data.shape[1]:  # no number of coefficients is closer
             break
         low, high = (low, radius) if excess > 0.0 else (radius, high)
     return closest
@@ -189,7 +186,8 @@ def print_radii(data_sets):
         for constraint, problem in data.problems.items():
             shares = f"{nonzero_share(problem.optimum.x):8.1%} {data.share:8.1%}"
             optimum = f"{problem.optimum.objective:11.4e} {problem.optimum.gap:8.1e}"
-            print(f"{name:10} {constraint:10} {problem.constraint.radius:8.4g} {shares} {optimum}")
+            radius = problem.problem.constraint.radius
+            print(f"{name:10} {constraint:10} {radius:8.4g} {shares} {optimum}")
 
 
 def print_table(rows):

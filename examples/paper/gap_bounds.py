@@ -38,17 +38,18 @@ class Gaps:
     scale: float
 
 
-def measure(problem, iterations, **options):
+def measure(paper_problem, iterations, **options):
     """Run a variant and return its gaps."""
+    problem = paper_problem.problem
     objectives, offsets, directions = [], [], []
 
     def record(state):
-        evaluation = problem.loss.evaluate(state.predictions)
+        evaluation = state.point.evaluation
         objectives.append(state.objective)
         offsets.append(evaluation.offset)
-        directions.append(problem.design.adjoint(evaluation.residual))
+        directions.append(problem.data.adjoint(evaluation.residual))
 
-    weights = problem.run(iterations, callback=record, **options).trace["weight"]
+    weights = paper_problem.run(iterations, callback=record, **options).trace["weight"]
     plain, generalised = [], []
     for objective, offset, direction, weight in zip(objectives, offsets, directions, weights, strict=True):
         plain.append(objective - offset - problem.constraint.lmo(direction).value)
@@ -58,7 +59,7 @@ def measure(problem, iterations, **options):
         generalised.append(objective - bound)
         average_offset = (1.0 - weight) * average_offset + weight * offset
         average_direction = (1.0 - weight) * average_direction + weight * direction
-    return Gaps(np.array(plain), np.array(generalised), problem.scale)
+    return Gaps(np.array(plain), np.array(generalised), paper_problem.scale)
 
 
 def run(data_sets, iterations=ITERATIONS):
@@ -74,9 +75,8 @@ def run(data_sets, iterations=ITERATIONS):
         gaps[RESTARTED] = measure(
             problem,
             iterations,
-            momentum=Weighted(),
+            momentum=GapRestart(Weighted(), problem.scale),
             step_rule=ParameterFree(),
-            restart=GapRestart(problem.scale),
         )
         results[constraint] = gaps
     return results

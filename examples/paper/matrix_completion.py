@@ -2,8 +2,8 @@
 
     python examples/paper/matrix_completion.py --data DIR
 
-The ratings are prepared as in the paper: the mean, then the rows' means, then the columns' are taken away,
-and what is left is divided by its norm. The objective is half the sum of squared errors, so it starts at
+The ratings are prepared as in the paper: the mean, then the rows' means, then the columns' are subtracted,
+and the remainder is divided by its norm. The objective is half the sum of squared errors, so it starts at
 0.5, and its Lipschitz constant is exactly one. The optimum that errors are measured from has a certified gap
 of at most 5e-4.
 
@@ -23,6 +23,7 @@ from skfw.engine import (
     NuclearBall,
     ObservedEntries,
     ParameterFree,
+    Problem,
     Smooth,
     SquaredLoss,
     best_corrector,
@@ -53,7 +54,7 @@ def load_ratings(folder):
 
 
 def prepare(users, movies, ratings):
-    """Return the loss and the observed entries of the matrix that is completed."""
+    """Return the problem of the matrix that is completed."""
     rows, columns = (np.unique(ids, return_inverse=True)[1] for ids in (users, movies))
     order = np.lexsort((columns, rows))  # the products with the data are fastest then
     rows, columns, values = rows[order], columns[order], ratings[order] - ratings.mean()
@@ -61,7 +62,8 @@ def prepare(users, movies, ratings):
         values = values - (np.bincount(groups, values) / np.bincount(groups))[groups]
     values /= np.linalg.norm(values)
     entries = ObservedEntries(rows, columns, (rows.max() + 1, columns.max() + 1))
-    return SquaredLoss(values, np.full(len(values), 1.0 / len(values))), entries
+    loss = SquaredLoss(values, np.full(len(values), 1.0 / len(values)))
+    return Problem(loss, entries, NuclearBall(RADIUS))
 
 
 def numerical_ranks(x):
@@ -72,18 +74,15 @@ def numerical_ranks(x):
 
 def run(ratings, iterations=ITERATIONS):
     """Return the curve of each variant."""
-    loss, entries = prepare(*ratings)
-    n_entries = len(loss.targets)  # the engine's objective is a mean, the paper's a sum
-    ball = NuclearBall(RADIUS)
+    problem = prepare(*ratings)
+    n_entries = len(problem.loss.targets)  # the engine's objective is a mean, the paper's a sum
     optimum = frank_wolfe(
-        loss,
-        entries,
-        ball,
+        problem,
         momentum=Adaptive(),
-        corrector=best_corrector(loss, entries, ball),
+        corrector=best_corrector(problem),
         tolerance=OPTIMUM_GAP / n_entries,
     )
-    rules = {"": ParameterFree(), "s": Smooth(entries.squared_norm(loss.weights))}
+    rules = {"": ParameterFree(), "s": Smooth(problem.lipschitz)}
     curves = {}
     for variant in VARIANTS:
         momentum, _, step = variant.partition("-")
@@ -94,7 +93,7 @@ def run(ratings, iterations=ITERATIONS):
                 ranks[state.iteration] = numerical_ranks(state.x)
 
         options = {"momentum": MOMENTA[momentum], "step_rule": rules[step], "callback": record}
-        trace = frank_wolfe(loss, entries, ball, max_iter=iterations, **options).trace
+        trace = frank_wolfe(problem, max_iter=iterations, **options).trace
         errors = n_entries * (trace["objective"] - optimum.objective)
         curves[variant] = Curve(errors, list(ranks), np.array(list(ranks.values())))
     return curves

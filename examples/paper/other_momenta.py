@@ -27,11 +27,11 @@ def run(data_sets, iterations=ITERATIONS):
     errors, restarted = {}, {}
     for constraint in CONSTRAINTS:
         problem = data_sets[DATA_SET].problems[constraint]
-        settings = {name: {"momentum": Constant(float(value))} for value, name in CONSTANTS.items()}
-        settings[RESTARTED] = {"momentum": Weighted(), "restart": GapRestart(problem.scale)}
+        momenta = {name: Constant(float(value)) for value, name in CONSTANTS.items()}
+        momenta[RESTARTED] = GapRestart(Weighted(), problem.scale)
         traces = {"WFW": problem.trace("WFW", iterations)}
-        for name, options in settings.items():
-            traces[name] = problem.run(iterations, step_rule=ParameterFree(), **options).trace
+        for name, momentum in momenta.items():
+            traces[name] = problem.run(iterations, momentum=momentum, step_rule=ParameterFree()).trace
         errors[constraint] = {name: problem.error(trace) for name, trace in traces.items()}
         restarted[constraint] = restarts(traces[RESTARTED])
     return errors, restarted

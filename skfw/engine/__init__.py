@@ -1,9 +1,33 @@
 """Frank-Wolfe with heavy-ball momentum and a certificate, without scikit-learn."""
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
-from ._biased_loss import BiasedSquaredLoss
-from ._certificate import AveragePlane
-from ._constraints import (
+from ._certificate import AveragePlane, Cut, ErrorEffect
+from ._lines import Found, Line, Segment, search
+from ._momentum import Adaptive, Constant, FixedWeights, GapRestart, NoMomentum, Uniform, Weighted
+from ._problem import Problem
+from ._protocols import (
+    Atom,
+    Choice,
+    Constraint,
+    Corrector,
+    Data,
+    Design,
+    Entries,
+    Evaluation,
+    Hessian,
+    Hint,
+    LinearMinimum,
+    Loss,
+    Momentum,
+    Planes,
+    Point,
+    StepRule,
+)
+from ._sampling import sample_start
+from ._solver import Result, State, frank_wolfe
+from ._steps import Directional, LineSearch, ParameterFree, Smooth
+from .constraints import (
+    EntrywiseNormBall,
     GroupBall,
     L1Ball,
     L2Ball,
@@ -14,35 +38,33 @@ from ._constraints import (
     Simplex,
     WeightedNuclearBall,
 )
-from ._correctors import ActiveAtoms, ActiveCoordinates, EuclideanBall
-from ._factor_descent import FactorDescent
-from ._linear_maps import DesignMatrix, ObservedEntries, products_at
-from ._losses import DiagonalHessian, LogisticLoss, MultinomialLoss, SquaredLoss
-from ._momentum import Adaptive, Constant, NoMomentum, Uniform, Weighted
-from ._protocols import (
-    Atom,
-    Constraint,
-    Corrector,
-    Evaluation,
-    Hessian,
-    Hint,
-    Line,
-    LinearMap,
-    LinearMinimum,
-    Loss,
-    Momentum,
-    Point,
-    StepRule,
+from .correctors import ActiveAtoms, ActiveCoordinates, EuclideanBall, FactorDescent, best_corrector
+from .data import (
+    DenseDesign,
+    DesignMatrix,
+    EntryMatrix,
+    ObservedEntries,
+    SparseDesign,
+    design_matrix,
+    products_at,
 )
-from ._restart import GapRestart
-from ._solver import Result, State, best_corrector, frank_wolfe, sample_start
-from ._steps import Directional, LineSearch, ParameterFree, Smooth
+from .losses import (
+    BiasedSquaredLoss,
+    DiagonalHessian,
+    LogisticLoss,
+    MultinomialLoss,
+    SeparableLoss,
+    SquaredLoss,
+)
 
 __all__ = [
     "frank_wolfe",
+    "Problem",
+    "Point",
     "Result",
     "State",
     "Loss",
+    "SeparableLoss",
     "LogisticLoss",
     "MultinomialLoss",
     "SquaredLoss",
@@ -50,12 +72,19 @@ __all__ = [
     "Evaluation",
     "Hessian",
     "DiagonalHessian",
-    "LinearMap",
+    "Data",
+    "Design",
+    "design_matrix",
     "DesignMatrix",
+    "DenseDesign",
+    "SparseDesign",
+    "Entries",
     "ObservedEntries",
+    "EntryMatrix",
     "products_at",
     "Constraint",
     "NormBall",
+    "EntrywiseNormBall",
     "L1Ball",
     "L2Ball",
     "LInfBall",
@@ -72,18 +101,24 @@ __all__ = [
     "RankOne",
     "FactoredMatrix",
     "Momentum",
+    "Planes",
+    "Choice",
+    "FixedWeights",
     "Weighted",
     "Uniform",
     "Constant",
     "NoMomentum",
     "Adaptive",
+    "GapRestart",
     "StepRule",
     "Line",
+    "Segment",
+    "Found",
+    "search",
     "ParameterFree",
     "Smooth",
     "Directional",
     "LineSearch",
-    "GapRestart",
     "Corrector",
     "best_corrector",
     "ActiveCoordinates",
@@ -91,6 +126,7 @@ __all__ = [
     "EuclideanBall",
     "FactorDescent",
     "sample_start",
-    "Point",
     "AveragePlane",
+    "Cut",
+    "ErrorEffect",
 ]

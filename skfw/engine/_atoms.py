@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr, svd
 
-from ._protocols import Array, Direction, Iterate, LinearMap
+from ._protocols import Array, Data, Direction, Iterate, SampleVector
 
 
 @final
@@ -32,11 +32,11 @@ class SparseVector:
     indices: npt.NDArray[np.intp]
     values: Array
 
-    __array_ufunc__ = None  # lets `array + atom` and `number * atom` reach the methods below
+    __array_ufunc__ = None  # NumPy then leaves `array + atom` and `number * atom` to the methods below
 
-    def image(self, linear_map: LinearMap) -> Array:
+    def image(self, data: Data) -> SampleVector:
         """Return the predictions of this atom."""
-        return linear_map.apply_sparse(self.indices, self.values)
+        return data.apply_sparse(self.indices, self.values)
 
     def inner(self, direction: Array) -> float:
         """Return the inner product with a direction."""
@@ -71,9 +71,9 @@ class DenseVector:
 
     __array_ufunc__ = None
 
-    def image(self, linear_map: LinearMap) -> Array:
+    def image(self, data: Data) -> SampleVector:
         """Return the predictions of this atom."""
-        return linear_map.apply(self.array)
+        return data.apply(self.array)
 
     def inner(self, direction: Array) -> float:
         """Return the inner product with a direction."""
@@ -99,7 +99,7 @@ class RankOne:
     Parameters
     ----------
     left, right : ndarray
-        Unit vectors.
+        Vectors of norm one.
     scale : float
     """
 
@@ -109,9 +109,9 @@ class RankOne:
 
     __array_ufunc__ = None
 
-    def image(self, linear_map: LinearMap) -> Array:
+    def image(self, data: Data) -> SampleVector:
         """Return the predictions of this atom."""
-        return linear_map.apply_rank_one(self.scale * self.left, self.right)
+        return data.apply_rank_one(self.scale * self.left, self.right)
 
     def inner(self, direction: Direction) -> float:
         """Return the inner product with a direction, an array or a sparse matrix."""
@@ -121,7 +121,14 @@ class RankOne:
         """Return the squared Frobenius distance to `x`, an array or a `FactoredMatrix`."""
         norm = x.squared_norm if isinstance(x, FactoredMatrix) else float(np.vdot(x, x))
         inner = self.scale * float(self.left @ (x @ self.right))
-        return max(norm - 2.0 * inner + self.scale**2, 0.0)
+        return max(norm - 2.0 * inner + self.scale * self.scale, 0.0)
+
+    @property
+    def factored(self) -> FactoredMatrix:
+        """The same as a sum of one term, or of none if it is zero."""
+        if self.scale == 0.0:
+            return FactoredMatrix.zeros((len(self.left), len(self.right)))
+        return FactoredMatrix(self.left[:, np.newaxis], self.right[:, np.newaxis], np.array([self.scale]))
 
     def __rmul__(self, scale: float) -> RankOne:
         return replace(self, scale=scale * self.scale)
@@ -169,15 +176,16 @@ class FactoredMatrix:
             return FactoredMatrix.zeros(self.shape)
         return replace(self, weights=scale * self.weights)
 
-    def __add__(self, atom: RankOne) -> FactoredMatrix:
-        if atom.scale == 0.0:
+    def __add__(self, other: RankOne | FactoredMatrix) -> FactoredMatrix:
+        terms = other if isinstance(other, FactoredMatrix) else other.factored
+        if not len(terms):
             return self
-        room = self if len(self) < self.capacity else FactoredMatrix.from_svd(*self.svd())
+        room = self if len(self) + len(terms) <= self.capacity else FactoredMatrix.from_svd(*self.svd())
         return replace(
             room,
-            left=np.column_stack([room.left, atom.left]),
-            right=np.column_stack([room.right, atom.right]),
-            weights=np.append(room.weights, atom.scale),
+            left=np.column_stack([room.left, terms.left]),
+            right=np.column_stack([room.right, terms.right]),
+            weights=np.append(room.weights, terms.weights),
         )
 
     def __matmul__(self, vector: Array) -> Array:
@@ -204,3 +212,12 @@ class FactoredMatrix:
     def from_svd(cls, left: Array, values: Array, right: Array) -> FactoredMatrix:
         """Return ``left diag(values) right^T``, with room for as many terms again."""
         return cls(left, right, values, capacity=max(64, 2 * len(values)))
+
+
+def singular_values(x: Iterate, row_weights: Array, column_weights: Array) -> Array:
+    """Return the singular values of an array or a `FactoredMatrix` with its rows and columns weighted."""
+    if isinstance(x, FactoredMatrix):
+        left, right = row_weights[:, np.newaxis] * x.left, column_weights[:, np.newaxis] * x.right
+        return FactoredMatrix(left, right, x.weights).svd()[1]
+    values: Array = svd(row_weights[:, np.newaxis] * x * column_weights, compute_uv=False)
+    return values

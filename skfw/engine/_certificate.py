@@ -12,10 +12,31 @@ from typing import final
 
 import numpy as np
 
-from ._protocols import Array, Direction, Evaluation, LinearMinimum
+from ._protocols import Direction, Evaluation, LinearMinimum, SampleVector
 
-# The terms of a bound are sums that were rounded; the bound gives way by some units in the last place.
-_ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
+_EPSILON = float(np.finfo(np.float64).eps)
+# Offsets and minima are sums that were rounded; some units in the last place are subtracted from the bound,
+# and the smallest normal number.
+_ROUNDING, _TINY = 64.0 * _EPSILON, float(np.finfo(np.float64).tiny)
+# An average of two numbers is rounded three times, by half a unit in the last place each.
+_ROUNDINGS_OF_AN_AVERAGE = 1.5 * _EPSILON
+
+
+@final
+@dataclass(frozen=True)
+class ErrorEffect:
+    """What rounding in a direction changes in its minimum, for residuals whose sizes sum to one.
+
+    Attributes
+    ----------
+    product : float
+        The effect of the rounding of a product with the data.
+    relative : float
+        The effect of errors as large as the entries themselves; times a relative error it is that error's.
+    """
+
+    product: float
+    relative: float
 
 
 @final
@@ -27,40 +48,45 @@ class AveragePlane:
 
     Attributes
     ----------
-    residual : ndarray
+    residual : SampleVector
     offset : float
     size : float
         An upper bound of the sum of the residual's absolute values.
+    offset_size : float
+        The sum of the absolute values of what `offset` is a sum of.
+    rounding : float
+        Relative error of the entries of the residual, or of its direction, from averaging.
     """
 
-    residual: Array
+    residual: SampleVector
     offset: float
     size: float
+    offset_size: float = 0.0
+    rounding: float = 0.0
 
     @classmethod
     def tangent(cls, evaluation: Evaluation) -> AveragePlane:
         """Return the tangent plane at one point: an average of one."""
-        return cls(evaluation.residual, evaluation.offset, evaluation.size)
+        offset_size = max(abs(evaluation.offset), evaluation.offset_size)
+        return cls(evaluation.residual, evaluation.offset, evaluation.size, offset_size)
 
     def blend(self, newest: AveragePlane, weight: float) -> AveragePlane:
         """Return the average with another plane, which gets this weight."""
         if weight == 1.0:
             return newest
-        residual = (1.0 - weight) * self.residual
-        residual += weight * newest.residual
+        past = 1.0 - weight
         return AveragePlane(
-            residual,
-            (1.0 - weight) * self.offset + weight * newest.offset,
-            (1.0 - weight) * self.size + weight * newest.size,
+            past * self.residual + weight * newest.residual,
+            past * self.offset + weight * newest.offset,
+            past * self.size + weight * newest.size,
+            past * self.offset_size + weight * newest.offset_size,
+            past * self.rounding + weight * newest.rounding + _ROUNDINGS_OF_AN_AVERAGE,
         )
 
-    def lower_bound(self, minimum: LinearMinimum, rounding: float = 0.0) -> float:
-        """Return a lower bound of the plane over the set, given its minimum as the oracle found it.
-
-        `rounding` bounds the effect of rounding in the direction, for residuals whose sizes sum to one.
-        """
-        slack = minimum.slack + rounding * self.size
-        slack += _ROUNDING * (abs(self.offset) + abs(minimum.value))
+    def lower_bound(self, minimum: LinearMinimum, effect: ErrorEffect) -> float:
+        """Return a lower bound of the plane over the set, given its minimum as the oracle found it."""
+        slack = minimum.slack + self.size * (effect.product + self.rounding * effect.relative)
+        slack += _ROUNDING * (self.offset_size + abs(minimum.value)) + _TINY
         return self.offset + minimum.value - slack
 
 
@@ -72,16 +98,13 @@ class Cut:
     Attributes
     ----------
     plane : AveragePlane
-    direction : array or sparse matrix
+    direction : array or EntryMatrix
     minimum : LinearMinimum
     bound : float
         What the plane proves: no point of the set has a loss below this.
-    depth : int
-        How many averages of directions, one of another, led to this one; each was rounded once more.
     """
 
     plane: AveragePlane
     direction: Direction
     minimum: LinearMinimum
     bound: float
-    depth: int = 0

@@ -1,29 +1,40 @@
-"""The small interfaces between the solver and the parts it is put together from.
+"""The interfaces between the solver and the parts it is put together from.
 
 Every problem is ``min f(x) = loss(A x)`` over a convex compact set. The solver works in *prediction space*:
 it keeps ``z = A x`` beside ``x``, and the gradient ``A^T r`` is only ever formed from the residual
-``r = loss'(z)``. Whoever adds a loss, a constraint, a momentum or a step rule writes one class with the
-methods below.
+``r = loss'(z)``. Whoever adds a loss, a set, a momentum or a step rule writes one class with the methods
+below; nothing else of an object is used.
+
+A `SampleVector` has one number for each sample: predictions, residuals, changes of predictions. It is opaque
+to solver, step rules, momenta and correctors. They add such vectors and multiply them by numbers; all else is
+done by loss and data, which know what they are made of. In memory they are NumPy arrays.
 """
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ._sums import inner
+from ._sums import euclidean_norm, inner
+
+if TYPE_CHECKING:
+    from ._certificate import Cut
+    from ._lines import Segment
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Shape: TypeAlias = tuple[int, ...]
-# An iterate: an array, or a `FactoredMatrix`. A direction: an array, or a sparse matrix on the observed
-# entries. Both support the arithmetic the solver writes down, `(1 - step) * x + step * atom` and `@`.
+SampleVector: TypeAlias = Any
+# Which samples a part of the data has: made by the data, read by loss and data.
+Rows: TypeAlias = Any
+# A model: an array, or a `FactoredMatrix`. It supports `(1 - step) * x + step * atom` and has a `shape`.
 Iterate: TypeAlias = Any
+# A gradient: an array, or an `EntryMatrix`. It supports `+`, `*` by a number, `@`, `T` and `abs`.
 Direction: TypeAlias = Any
 
 
@@ -37,7 +48,7 @@ class Evaluation:
     ----------
     value : float
         The weighted mean loss.
-    residual : ndarray
+    residual : SampleVector
         Its derivative with respect to the predictions.
     offset : float
         Height of the plane at the origin, computed without cancellation.
@@ -45,13 +56,16 @@ class Evaluation:
         An upper bound of the sum of the residual's absolute values.
     intercept : float or ndarray
         The best intercept at these predictions; zero for a loss without one.
+    offset_size : float
+        The sum of the absolute values of what `offset` is a sum of. Zero says that they have one sign.
     """
 
     value: float
-    residual: Array
+    residual: SampleVector
     offset: float
     size: float
     intercept: float | Array = 0.0
+    offset_size: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,7 @@ class Point:
     """An iterate, with its predictions and the loss there."""
 
     x: Iterate
-    predictions: Array
+    predictions: SampleVector
     evaluation: Evaluation
 
     @property
@@ -73,29 +87,39 @@ class Hessian(ABC):
 
     Attributes
     ----------
-    diagonal : ndarray of the predictions' shape
+    diagonal : SampleVector
         The second derivative in each prediction alone, with the intercept held fixed.
     """
 
-    diagonal: Array
+    diagonal: SampleVector
 
     @abstractmethod
-    def apply(self, change: Array) -> Array:
+    def apply(self, change: SampleVector) -> SampleVector:
         """Return how the residual changes with the predictions, to first order."""
 
-    def gram(self, linear_map: Any) -> Array | None:
+    def gram(self, design: Design) -> Array | None:
         """Return the second derivative in the models as a matrix; None where only products are known."""
+        return None
+
+    def output_grams(self, design: Design, rows: Rows | None = None) -> list[Array] | None:
+        """Return the second derivative in the models of each output alone, over the samples of a design.
+
+        `rows` says which samples `design` has of those the loss has, by default all. None where only products
+        are known.
+        """
         return None
 
 
 class Loss(ABC):
     """A convex, smooth, weighted mean of losses in the predictions.
 
+    Most losses are simpler written as a `SeparableLoss`.
+
     Attributes
     ----------
     curvature : float
         An upper bound of each sample's second derivative.
-    weights : ndarray of shape (n_samples,)
+    weights : SampleVector
         Positive, summing to one.
     infimum : float
         A lower bound of the loss that is known before any work.
@@ -103,59 +127,163 @@ class Loss(ABC):
 
     curvature: ClassVar[float]
     infimum: ClassVar[float] = -np.inf
-    weights: Array
+    weights: SampleVector
 
     @abstractmethod
-    def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+    def evaluate(self, predictions: SampleVector, intercept: float | Array = 0.0) -> Evaluation:
         """Value, residual and tangent plane at `predictions`; `intercept` is a guess of the best one."""
 
     @abstractmethod
-    def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
+    def curvature_along(self, evaluation: Evaluation, change: SampleVector) -> float:
         """Second derivative along `change` at the evaluated point."""
 
     @abstractmethod
-    def curvature_bound(self, change: Array) -> float:
+    def curvature_bound(self, change: SampleVector) -> float:
         """Upper bound of the second derivative along `change`, at every point."""
 
     @abstractmethod
     def hessian(self, evaluation: Evaluation) -> Hessian:
         """Return the second derivative at the evaluated point."""
 
-    def subset(self, rows: npt.NDArray[np.intp]) -> Loss | None:
+    def subset(self, rows: Rows) -> Loss | None:
         """Return the loss of some of the samples; None if they alone make no problem."""
         return None
 
 
-class LinearMap(ABC):
-    """The data: the linear map from a model to its predictions, and its adjoint."""
+class Data(ABC):
+    """The data: the linear map ``A`` from a model to its predictions, and its adjoint.
+
+    Attributes
+    ----------
+    kind : str
+        What correctors are looked up by: "design" for a `Design`, "entries" for `Entries`.
+    product_cost : float
+        Rough seconds that `apply` and `adjoint` take together.
+    """
+
+    kind: ClassVar[str] = ""
+
+    @property
+    @abstractmethod
+    def product_cost(self) -> float: ...
 
     @abstractmethod
     def zeros(self) -> Iterate:
         """Return the model that is zero."""
 
     @abstractmethod
-    def apply(self, x: Iterate) -> Array:
+    def n_atoms(self, x: Iterate) -> int:
+        """Return the number of nonzeros of a model, or of its rank-one terms."""
+
+    @abstractmethod
+    def apply(self, x: Iterate) -> SampleVector:
         """Return the predictions of `x`."""
 
     @abstractmethod
-    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> SampleVector:
         """Return the predictions of the model with these few nonzeros (flat indices)."""
 
     @abstractmethod
-    def apply_rank_one(self, left: Array, right: Array) -> Array:
+    def apply_rank_one(self, left: Array, right: Array) -> SampleVector:
         """Return the predictions of the matrix ``left right^T``."""
 
     @abstractmethod
-    def adjoint(self, residual: Array) -> Direction:
+    def adjoint(self, residual: SampleVector) -> Direction:
         """Return ``A^T residual``."""
 
     @abstractmethod
-    def adjoint_rounding(self) -> Direction:
-        """Entrywise bound of the rounding error of `adjoint`, for residuals whose sizes sum to one."""
+    def adjoint_size(self) -> Direction:
+        """Entrywise upper bound of ``A^T residual``, for residuals whose sizes sum to one."""
 
     @abstractmethod
-    def squared_norm(self, weights: Array) -> float:
+    def adjoint_error(self) -> Direction:
+        """Entrywise upper bound of the rounding error of `adjoint`, for residuals whose sizes sum to one."""
+
+    @abstractmethod
+    def squared_norm(self, weights: SampleVector) -> float:
         """Upper bound of the largest eigenvalue of ``A^T diag(weights) A``."""
+
+    @property
+    def sample(self) -> tuple[Rows, Data] | None:
+        """Some samples at random and the data they give; None if there are not many."""
+        return None
+
+    def inner(self, a: SampleVector, b: SampleVector) -> float:
+        """Return the inner product of two sample vectors."""
+        return inner(a, b)
+
+    def inner_products(self, a: Sequence[SampleVector], b: Sequence[SampleVector]) -> Array:
+        """Return the inner products of each vector of `a` with each of `b`."""
+        left, right = (np.stack([vector.ravel() for vector in vectors]) for vectors in (a, b))
+        return np.asarray(left @ right.T)
+
+    def largest(self, a: SampleVector) -> float:
+        """Return the largest absolute value in a sample vector."""
+        return float(max(a.max(), -a.min()))
+
+
+class Design(Data):
+    """Predictions ``X x`` of a linear model, with what correctors need of the features.
+
+    Attributes
+    ----------
+    shape : tuple of two ints
+        Number of samples and of features.
+    n_outputs : int or None
+        Number of columns of the model; None if the model is a vector.
+    gram_cost : float
+        Rough seconds that `gram` takes.
+    """
+
+    kind: ClassVar[str] = "design"
+    shape: tuple[int, int]
+    n_outputs: int | None
+
+    @property
+    @abstractmethod
+    def gram_cost(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def sample(self) -> tuple[Rows, Design] | None:
+        """Some samples at random and the design they give; None if there are not many."""
+
+    @abstractmethod
+    def restrict(self, features: npt.NDArray[np.intp]) -> Design:
+        """Return the design of some of the features."""
+
+    @abstractmethod
+    def squares(self, weights: SampleVector) -> Array:
+        """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
+
+    @abstractmethod
+    def gram(self, weights: SampleVector) -> Array:
+        """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+
+
+class Entries(Data):
+    """Predictions are some entries of a matrix, with what correctors and losses need of its rows and columns.
+
+    Attributes
+    ----------
+    shape : tuple of two ints
+        Shape of the matrix.
+    """
+
+    kind: ClassVar[str] = "entries"
+    shape: tuple[int, int]
+
+    @abstractmethod
+    def products(self, left: Array, right: Array) -> SampleVector:
+        """Return the observed entries of ``left right^T``."""
+
+    @abstractmethod
+    def margins(self, values: SampleVector) -> Array:
+        """Sum values of entries over each row, then over each column."""
+
+    @abstractmethod
+    def spread(self, margins: Array) -> SampleVector:
+        """Return, for each entry, the number of its row plus that of its column."""
 
 
 class Atom(Protocol):
@@ -164,7 +292,7 @@ class Atom(Protocol):
     ``scale * atom`` and ``x + atom`` give an atom and an iterate.
     """
 
-    def image(self, linear_map: LinearMap) -> Array:
+    def image(self, data: Data) -> SampleVector:
         """Return the predictions of this atom."""
         ...
 
@@ -191,11 +319,14 @@ class LinearMinimum:
         The smallest value found.
     slack : float
         The true minimum is at least ``value - slack``. Zero for an exact oracle.
+    memory : optional
+        What an iterative oracle wants to be given in the next call's hint.
     """
 
     atom: Atom
     value: float
     slack: float = 0.0
+    memory: Any = None
 
 
 @dataclass(frozen=True)
@@ -204,16 +335,17 @@ class Hint:
 
     Attributes
     ----------
-    iteration : int
-        Number of this call, so that an oracle can draw fresh random numbers without keeping a state.
-    atom : Atom or None
-        What the last call returned: the place to start from.
+    key : tuple of ints
+        Different in each call and in each run, so that an oracle can draw fresh random numbers without
+        keeping a state.
+    memory : optional
+        What the oracle returned as memory in a call before: where to start from.
     accuracy : float
         A slack below this is not worth any work.
     """
 
-    iteration: int = 0
-    atom: Atom | None = None
+    key: tuple[int, ...] = ()
+    memory: Any = None
     accuracy: float = 0.0
 
 
@@ -228,6 +360,8 @@ class Constraint(ABC):
     contains_zero: bool = False
     #: Whether the oracle takes sparse directions and returns rank-one atoms, as matrix completion needs.
     low_rank: bool = False
+    #: What correctors are looked up by. A set without a corrector of its own is re-optimised atom by atom.
+    geometry: ClassVar[str] = ""
 
     @abstractmethod
     def lmo(self, direction: Direction, hint: Hint | None = None) -> LinearMinimum:
@@ -244,9 +378,23 @@ class Constraint(ABC):
         """Scale `x` so that it lies in the set; None where this is not known, which means a cold start."""
         return None
 
-    def corrector(self, loss: Loss, linear_map: LinearMap) -> Corrector | None:
-        """Return a corrector made for this set; None if there is no better one than that for any set."""
-        return None
+    def multiplier(self, slope: float) -> float:
+        """Return the Lagrange multiplier, given the inner product of a solution with the gradient there.
+
+        It is how fast the optimum falls as the radius grows; NaN for a set without a radius.
+        """
+        return np.nan
+
+    def error_effect(self, error: Direction, zero: Iterate) -> float:
+        """Upper bound of ``sum_j error_j |v_j|`` over the set, for non-negative errors.
+
+        The minimum of ``<direction, v>`` changes by at most this where the direction's entries change by at
+        most `error`. This bound is Cauchy and Schwarz's; `zero` is the model that is zero.
+        """
+        largest_norm = self.diameter(zero.shape)
+        if not self.contains_zero:
+            largest_norm += float(np.sqrt(self.lmo(error).atom.squared_distance(zero)))
+        return euclidean_norm(error.ravel()) * largest_norm
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's parameters by name."""
@@ -262,62 +410,87 @@ class Constraint(ABC):
         return self
 
 
-class Momentum(ABC):
-    """How much the newest tangent plane weighs in the running average.
+class Planes(Protocol):
+    """What a momentum chooses from, at one iterate.
 
-    `clock` counts iterations, from zero at the start; a restart sets it forward.
+    Attributes
+    ----------
+    past : Cut
+        What was chosen at the iterate before.
+    newest : Cut
+        The tangent plane at this iterate, minimised over the set when it is first asked for.
+    objective : float
+        The loss of this iterate.
     """
 
+    @property
+    def past(self) -> Cut: ...
+
+    @property
+    def newest(self) -> Cut: ...
+
+    @property
+    def objective(self) -> float: ...
+
+    def average(self, weight: float) -> Cut:
+        """Return the average of past and newest plane, which gets this weight, minimised over the set."""
+        ...
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a momentum chose.
+
+    Attributes
+    ----------
+    cut : Cut
+        An average of tangent planes, minimised over the set.
+    weight : float
+        The weight of the newest plane in it.
+    clock : float
+        What the momentum counts iterations with, at this iterate; one more at the next.
+    atom : Atom
+        Where to step to.
+    restarted : bool
+        Whether the past was forgotten.
+    """
+
+    cut: Cut
+    weight: float
+    clock: float
+    atom: Atom
+    restarted: bool = False
+
+
+class Momentum(ABC):
+    """Chooses the average of tangent planes that gives the next direction."""
+
     @abstractmethod
-    def weight(self, clock: float) -> float:
-        """Return the weight of the newest plane, in (0, 1]."""
+    def choose(self, planes: Planes, clock: float) -> Choice:
+        """Choose an average; `clock` counts iterations from zero at the start, unless it was set forward."""
 
     @abstractmethod
     def step(self, clock: float) -> float:
         """Return the parameter-free step that belongs to this momentum."""
 
+    def promise(self, clock: float) -> float:
+        """Return the gap that is guaranteed after the step from here, divided by ``L D^2``.
 
-@dataclass(frozen=True)
-class Line:
-    """The segment from the iterate `x` to the `atom`, seen in prediction space.
+        Where it is positive, a corrected iterate within it needs no step, and a step that does not get there
+        is made again with the `fallback`. Where it is zero, every iteration makes its step.
+        """
+        return 0.0
 
-    ``predictions + step * change`` are the predictions of ``(1 - step) * x + step * atom``.
-    """
-
-    loss: Loss
-    x: Iterate
-    atom: Atom
-    predictions: Array
-    change: Array
-    evaluation: Evaluation
-    parameter_free_step: float
-
-    @cached_property
-    def length(self) -> float:
-        """Largest entry of `change`; dividing by it keeps squares within the range of floats."""
-        return float(max(self.change.max(), -self.change.min()))
-
-    @cached_property
-    def unit(self) -> Array:
-        """`change` with a largest entry of one."""
-        return self.change / self.length
-
-    @cached_property
-    def slope(self) -> float:
-        """Derivative of the loss along `unit`, at the iterate."""
-        return inner(self.evaluation.residual, self.unit)
-
-    @cached_property
-    def curvature_bound(self) -> float:
-        """Upper bound of the second derivative along the line; at most L D^2."""
-        return self.loss.curvature_bound(self.unit) * self.length * self.length if self.length else 0.0
+    def fallback(self, planes: Planes, clock: float) -> Choice | None:
+        """Return a choice that keeps the promise, where the first one did not; None if there is none."""
+        return None
 
 
 class StepRule(ABC):
-    """How far to go along a line."""
+    """How far to go along a segment."""
 
     @abstractmethod
-    def step(self, line: Line) -> float:
+    def step(self, segment: Segment) -> float:
         """Return the step, in [0, 1]."""
 
 
@@ -329,15 +502,14 @@ class Corrector(ABC):
     """
 
     @abstractmethod
-    def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
+    def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Return a point of the set that is no worse, or `point` itself if there is nothing to win.
 
         Parameters
         ----------
         point : Point
-        gradient : the gradient there
-        atom : Atom
-            What the oracle found last.
+        newest : Cut
+            Its tangent plane: the gradient, and the atom that the oracle found for it.
         gap : float
             The certified gap of the point: more accuracy than a fraction of it is not worth any work.
         """

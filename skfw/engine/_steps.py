@@ -1,21 +1,15 @@
-"""Step rules. All work on a `Line` in prediction space, so none of them needs a product with the data."""
+"""Step rules. All work on a `Segment` in prediction space, so none of them needs a product with the data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
+from ._lines import Segment, search
+from ._protocols import StepRule
 
-from ._protocols import Line, StepRule
-from ._sums import inner
-
-# A line search ends when the slope is this fraction of the slope at the start. The loss is then within about
-# its square of the minimum along the line.
+# An exact search ends when the slope is this fraction of the slope at the start.
 _PRECISION = 1e-8
-_MAX_EVALUATIONS = 60
-# A slope of this fraction of what it is a sum of is rounding.
-_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
 @final
@@ -23,15 +17,15 @@ _ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 class ParameterFree(StepRule):
     """The step given by the iteration alone; see the momentum in use."""
 
-    def step(self, line: Line) -> float:
+    def step(self, segment: Segment) -> float:
         """Return the momentum's own step."""
-        return line.parameter_free_step
+        return segment.parameter_free_step
 
 
 @final
 @dataclass(frozen=True)
 class Smooth(StepRule):
-    """Minimise the quadratic upper bound ``f + <grad, v-x> t + L ||v-x||^2 t^2 / 2`` along the line.
+    """Minimise the quadratic upper bound ``f + <grad, v-x> t + L ||v-x||^2 t^2 / 2`` along the segment.
 
     Parameters
     ----------
@@ -41,63 +35,36 @@ class Smooth(StepRule):
 
     lipschitz: float
 
-    def step(self, line: Line) -> float:
+    def step(self, segment: Segment) -> float:
         """Return the minimiser of the bound, clipped to [0, 1]."""
-        if line.length == 0.0:
+        if segment.length == 0.0:
             return 0.0
-        return _clip(-line.slope * line.length, self.lipschitz * line.atom.squared_distance(line.x))
+        curvature = self.lipschitz * segment.atom.squared_distance(segment.x)
+        return _clip(-segment.slope * segment.length, curvature)
 
 
 @final
 @dataclass(frozen=True)
 class Directional(StepRule):
-    """Like `Smooth`, with the curvature bound of the loss along this very line in place of L."""
+    """Like `Smooth`, with the curvature bound of the loss along this very segment in place of L."""
 
-    def step(self, line: Line) -> float:
+    def step(self, segment: Segment) -> float:
         """Return the minimiser of the bound, clipped to [0, 1]."""
-        if line.length == 0.0:
+        if segment.length == 0.0:
             return 0.0
-        return _clip(-line.slope / line.length, line.loss.curvature_bound(line.unit))
+        curvature = segment.loss.curvature_bound(segment.normalised_change)
+        return _clip(-segment.slope / segment.length, curvature)
 
 
 @final
 @dataclass(frozen=True)
 class LineSearch(StepRule):
-    """The exact minimiser along the line, by Newton's method kept inside a shrinking bracket."""
+    """The exact minimiser along the segment."""
 
-    def step(self, line: Line) -> float:
+    def step(self, segment: Segment) -> float:
         """Return the minimiser of the loss over [0, 1]."""
-        if line.length == 0.0 or line.slope >= 0.0:
-            return 0.0
-        # In units of `line.unit`: the minimiser lies between `low` (slope < 0) and `high` (slope > 0, or the
-        # end of the line while that is untried).
-        low, high, untried = 0.0, line.length, True
-        position, slope, evaluation = 0.0, line.slope, line.evaluation
-        rounding = _ROUNDING * float(np.abs(evaluation.residual).sum())
-        flat = max(_PRECISION * -line.slope, rounding)
-        for _ in range(_MAX_EVALUATIONS):
-            curvature = line.loss.curvature_along(evaluation, line.unit)
-            newton = position - slope / curvature if curvature > 0.0 else high
-            if low < newton < high:
-                position = newton
-            elif newton >= high and untried:
-                position = line.length
-            else:
-                position = (low + high) / 2.0
-            evaluation = line.loss.evaluate(line.predictions + position * line.unit, evaluation.intercept)
-            slope = inner(evaluation.residual, line.unit)
-            if slope <= 0.0:
-                low = position
-            else:
-                high, untried = position, False
-            if abs(slope) <= flat:
-                # Where even the first slope was rounding, a slope that is none may lie uphill.
-                falls = evaluation.value <= (1.0 + _ROUNDING) * line.evaluation.value
-                return (position if falls else low) / line.length
-            if not low < (low + high) / 2.0 < high:
-                break
-        # The loss falls all the way from the iterate to `low`, so this never goes uphill.
-        return low / line.length
+        found = search(segment, _PRECISION)
+        return found.step if found else 0.0
 
 
 def _clip(fall: float, curvature: float) -> float:

@@ -1,11 +1,14 @@
-"""Sums over samples."""
+"""Sums and norms that neither overflow nor lose more digits than they must."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import dnrm2
 
-# Products of longer arrays are formed so many samples at a time: in the cache, not in new memory.
+# Products of longer arrays are formed this many samples at a time: in the cache, not in new memory.
 _BLOCK = 1 << 18
 
 
@@ -18,3 +21,8 @@ def inner(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     if len(a) <= 4 * _BLOCK:
         return float((a * b).sum())
     return sum(inner(a[i : i + _BLOCK], b[i : i + _BLOCK]) for i in range(0, len(a), _BLOCK))
+
+
+def euclidean_norm(x: npt.NDArray[Any]) -> float:
+    """Return the Euclidean norm of all entries; the squares do not overflow or underflow."""
+    return float(dnrm2(x.ravel())) if x.size else 0.0

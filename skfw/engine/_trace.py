@@ -20,10 +20,15 @@ class Trace:
     Columns: the objective of this iterate, the best lower bound so far, the gap between the best objective
     and that bound, the step taken from here (NaN in the last row), the momentum's weight of the newest
     plane, the number of atoms (nonzeros, or rank-one terms), and the seconds since the run began.
+
+    Parameters
+    ----------
+    began : float
+        When the clock started, by ``time.perf_counter()``.
     """
 
+    began: float
     rows: list[tuple[float, ...]] = field(default_factory=list)
-    began: float = field(default_factory=perf_counter)
 
     def add(self, **row: float) -> None:
         """Append a row; `seconds` is filled in."""

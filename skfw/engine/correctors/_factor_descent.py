@@ -11,32 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
-from scipy import sparse
 from scipy.linalg import qr, svd
 
-from ._atoms import FactoredMatrix, RankOne
-from ._lanczos import start_noise
-from ._linear_maps import ObservedEntries
-from ._protocols import Array, Atom, Corrector, Direction, Evaluation, Loss, Point
-from ._sums import inner
+from .._atoms import FactoredMatrix, RankOne
+from .._certificate import Cut
+from .._eigenvalues import start_noise
+from .._problem import Problem
+from .._protocols import Array, Corrector, Entries, Evaluation, Point
+from .._sums import inner
 
-# So many new singular vectors at once, and half as many as there are already.
+# New singular vectors at once: this many, or this share of those already there if that is more.
 _BATCH, _BATCH_SHARE = 20, 0.5
 # They are found by this many rounds of subspace iteration, with some vectors more than wanted.
 _ROUNDS, _SPARE = 2, 4
 # A descent ends when the next step promises less than this fraction of the gap, times the relative gap.
 _SHARE = 0.1
 _MAX_STEPS = 20
-# A preconditioner is made anew after so many steps, and shifted by this multiple of its mean.
+# A preconditioner is made anew after this many steps, and shifted by this multiple of its mean.
 _STALE, _SHIFT = 5, 1.0
-# Of so many entries factors are improved in single precision, until the gap is this fraction of the first
-# objective. Of fewer it would save nothing. Objective, radius and weights must be within its range.
+# With at least this many entries, factors are improved in single precision until the gap is this fraction
+# of the first objective; with fewer it would save nothing. Objective, radius and weights must be within the
+# range of single precision.
 _MANY_ENTRIES, _COARSE = 10_000, 1e-3
 _SMALLEST, _LARGEST = 1e-15, 1e15
-# Of so many, two threads are faster than one even beside other work.
+# With at least this many entries, two threads are faster than one even on a busy machine.
 _WORTH_A_THREAD = 500_000
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
@@ -70,8 +71,7 @@ class FactorDescent(Corrector):
 
     Parameters
     ----------
-    loss : Loss
-    entries : ObservedEntries
+    problem : Problem of Entries
     radius : float
     row_weights, column_weights : ndarray
         The norm is that of the matrix with rows and columns multiplied by these.
@@ -80,23 +80,23 @@ class FactorDescent(Corrector):
 
     def __init__(
         self,
-        loss: Loss,
-        entries: ObservedEntries,
+        problem: Problem[Entries],
         radius: float,
         row_weights: Array,
         column_weights: Array,
         seed: int = 0,
     ) -> None:
-        self.loss, self.entries, self.radius = loss, entries, radius
+        self.problem, self.radius = problem, radius
+        self.loss, self.entries = problem.loss, problem.data
         self._weights = np.concatenate([row_weights, column_weights])[:, np.newaxis]
         self._rng = start_noise(seed)
         self._iterate: FactoredMatrix | None = None
         self._factors: Array = np.zeros((len(self._weights), 0))
         self._coarse_gap: float | None = None
-        self._both = _at_once if len(loss.weights) >= _WORTH_A_THREAD else _in_turn
+        self._both = _at_once if len(problem.loss.weights) >= _WORTH_A_THREAD else _in_turn
 
-    def improve(self, point: Point, gradient: Direction, atom: Atom, gap: float) -> Point:
-        """Take in new singular vectors, and descend until little of the gap is left to these factors."""
+    def improve(self, point: Point, newest: Cut, gap: float) -> Point:
+        """Add new singular vectors, and descend until better factors could reduce the gap by little."""
         if point.x is not self._iterate:  # a step was taken without this corrector
             self._iterate = point.x
             self._factors = self._balanced(np.vstack([point.x.left * point.x.weights, point.x.right]), 0.0)
@@ -107,7 +107,7 @@ class FactorDescent(Corrector):
             self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
         precision = np.float32 if gap > self._coarse_gap else np.float64
         model = _Model(self._factors.astype(precision), point.predictions, point.evaluation)
-        model = self._descend(self._enlarge(model, gradient, atom), gap)
+        model = self._descend(self._enlarge(model, newest), gap)
         multiplier, fall = self._multiplier(model), point.value - model.evaluation.value
         factors = model.factors.astype(np.float64)
         factors = self._balanced(factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
@@ -124,16 +124,16 @@ class FactorDescent(Corrector):
         return factors[:n_rows], factors[n_rows:]
 
     def _predict(self, factors: Array) -> Array:
-        return self.entries.products(*self._split(factors))
+        return np.asarray(self.entries.products(*self._split(factors)))
 
     def _times(self, matrix: Any, factors: Array) -> Array:
         """Return the matrix times the columns' factors, and its transpose times the rows'."""
         left, right = self._split(factors)
-        matrix = matrix.astype(factors.dtype, copy=False)
+        matrix = matrix.astype(factors.dtype)
         return np.vstack(self._both(lambda: matrix @ right, lambda: matrix.T @ left))
 
     def _multiplier(self, model: _Model) -> float:
-        """Return what the bound of the norm holds up, at a stationary point."""
+        """Return the Lagrange multiplier of the bound on the norm, at a stationary point."""
         return max(-model.slope / self.radius, 0.0)
 
     def _balanced(self, factors: Array, negligible: float) -> Array:
@@ -149,16 +149,15 @@ class FactorDescent(Corrector):
         result: Array = np.vstack([left[:, kept], right[:, kept]]) * np.sqrt(values) / self._weights
         return result
 
-    def _enlarge(self, model: _Model, gradient: Direction, atom: Atom) -> _Model:
+    def _enlarge(self, model: _Model, newest: Cut) -> _Model:
         """Step towards the mean of the singular vectors that the gradient has beyond those of the model."""
         row_weights, column_weights = self._split(self._weights)
-        matrix = scaled(gradient, 1.0 / row_weights[:, 0], 1.0 / column_weights[:, 0])
-        matrix = matrix.astype(model.factors.dtype, copy=False)
+        matrix = (1.0 / row_weights) * newest.direction * (1.0 / column_weights[:, 0])
+        matrix = matrix.astype(model.factors.dtype)
         wanted = min(max(_BATCH, int(_BATCH_SHARE * model.factors.shape[1])), *matrix.shape)
         size = matrix.shape[1], min(wanted + _SPARE, *matrix.shape)
-        basis = self._rng.standard_normal(size, dtype=matrix.dtype)
-        if isinstance(atom, RankOne):
-            basis[:, 0] = column_weights[:, 0] * atom.right
+        basis = self._rng.standard_normal(size, dtype=model.factors.dtype)
+        basis[:, 0] = column_weights[:, 0] * cast(RankOne, newest.minimum.atom).right
         for _ in range(_ROUNDS):
             basis = qr(matrix.T @ (matrix @ basis), mode="economic")[0]
         left, values, right = svd(matrix @ basis, full_matrices=False)
@@ -188,6 +187,8 @@ class FactorDescent(Corrector):
 
     def _descend(self, model: _Model, gap: float) -> _Model:
         """Minimise over the factors by conjugate gradients."""
+        if not model.factors.shape[1]:
+            return model
         squares = (self._weights**2).astype(model.factors.dtype)
         weights = self.entries.adjoint(self.loss.weights)
         slope = direction = np.zeros_like(model.factors)
@@ -227,17 +228,17 @@ class FactorDescent(Corrector):
     ) -> _Model | None:
         """Go along a direction of the factors, and back to the ball; None if there is nothing to win.
 
-        Where the bound holds the factors, they stay on the sphere. With a share s of their squares the
-        factors ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
+        Where the constraint is active, they stay on the sphere. Scaled by the root of s, the factors
+        ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
         """
-        first, behind = self._both(
+        first, backward = self._both(
             lambda: self._predict(model.factors + direction), lambda: self._predict(model.factors - direction)
         )
-        # In place, for there may be many millions of entries.
-        first -= behind
+        # Half the difference and the mean of both. In place, for there may be many millions of entries.
+        first -= backward
         first *= 0.5
-        behind += first
-        second = behind - model.predictions
+        backward += first
+        second = backward - model.predictions
         parts = model.predictions, first, second
         slopes = np.array([inner(model.evaluation.residual, part) for part in parts])
         bends = np.zeros((3, 3))
@@ -287,13 +288,3 @@ def _at_once(first: Callable[[], Array], second: Callable[[], Array]) -> tuple[A
     with ThreadPoolExecutor(1) as other:
         later = other.submit(quietly)
         return first(), later.result()
-
-
-def scaled(matrix: Any, rows: Array, columns: Array, unit: float = 1.0) -> Any:
-    """Return a matrix, dense or CSR, in another unit, with its rows and columns multiplied by numbers."""
-    if isinstance(matrix, np.ndarray):
-        return rows[:, np.newaxis] * (matrix / unit) * columns
-    data = matrix.data / unit
-    data *= np.repeat(rows, np.diff(matrix.indptr))
-    data *= columns[matrix.indices]
-    return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)

@@ -8,13 +8,14 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from ._linear_maps import ObservedEntries
-from ._protocols import Array, Evaluation, Hessian, Loss
-from ._sums import inner
+from .._protocols import Array, Entries, Evaluation, Hessian, Loss
+from .._sums import inner
 
-# Biases are good enough when better ones could lower the loss by no more than this fraction.
+# Biases are good enough when better ones could lower the loss by no more than this fraction of the targets'.
 _PRECISION = 1e-10
 _MAX_STEPS = 100
+# The least penalty, relative to the weight of what it belongs to: it changes the loss by rounding only.
+_LEAST_PENALTY = float(np.finfo(np.float64).eps)
 
 
 @final
@@ -25,18 +26,19 @@ class BiasedSquaredLoss(Loss):
     .. math:: f(z) = \min_{a, b} \tfrac12 \sum_i w_i (z_i + a_{r_i} + b_{c_i} - y_i)^2
               + \tfrac{\alpha}{2} \|a\|^2 + \tfrac{\beta}{2} \|b\|^2
 
-    The biases minimise it together with the model, not before it. They are found by conjugate gradients,
-    and need not be exact: the value belongs to the biases found, and the plane of an evaluation lies below
-    the loss for any residual `r`, because its offset is minus the conjugate there:
-    ``-sum(r^2 / w) / 2 - <r, y>``, less the squares of what r sums to in each row and each column, divided by
-    twice the penalties.
+    A penalty is at least 2^-52 times the weight of the entries of its row or column: less would make no
+    difference to the loss, but the biases could not be found. The biases minimise the loss together with the
+    model, not before it. They are found by conjugate gradients, and need not be exact: the value belongs to
+    the biases found, and the plane of an evaluation lies below the loss for any residual `r`, because its
+    offset is minus the conjugate there: ``-sum(r^2 / w) / 2 - <r, y>``, less the squares of what r sums to in
+    each row and each column, divided by twice the penalties.
 
     Parameters
     ----------
     targets : ndarray of shape (n_samples,)
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
-    entries : ObservedEntries
+    entries : Entries
         To which row and column a sample belongs.
     row_penalty, column_penalty : float
         Positive. An infinite one leaves the biases out.
@@ -54,7 +56,7 @@ class BiasedSquaredLoss(Loss):
 
     targets: Array
     weights: Array
-    entries: ObservedEntries
+    entries: Entries
     row_penalty: float
     column_penalty: float
     curvature: ClassVar[float] = 1.0
@@ -72,9 +74,12 @@ class BiasedSquaredLoss(Loss):
         # An infinite penalty times the square of no bias is nothing.
         penalty = 0.5 * inner(np.where(biases == 0.0, 0.0, penalties), biases * biases)
         sums = self.entries.margins(residual)
-        offset = -half_square - inner(residual, self.targets) - 0.5 * inner(sums * sums, 1.0 / penalties)
+        # Not the squares divided by the penalties: they may be too small for floats.
+        unbalanced = 0.5 * inner(sums, sums / penalties)
+        offset = -half_square - inner(residual, self.targets) - unbalanced
         size = float(np.sqrt(2.0 * half_square))  # the mean size is at most the root mean square
-        return Evaluation(half_square + penalty, residual, offset, size, biases)
+        parts = half_square + size * self._target_size + unbalanced
+        return Evaluation(half_square + penalty, residual, offset, size, biases, parts)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative, which is the same everywhere."""
@@ -92,7 +97,7 @@ class BiasedSquaredLoss(Loss):
         """Return the biases that fit `values` best, about.
 
         For given row biases those of the columns are known, which leaves equations for the rows alone.
-        Where their residual is g, other biases could lower the loss by |g|^2 / (2 row_penalty) at most.
+        Where their residual is g, others could lower the loss by half of g^2 over the penalties at most.
         """
         n_rows = self.entries.shape[0]
         weighted = self.weights * values
@@ -109,28 +114,42 @@ class BiasedSquaredLoss(Loss):
         biases = np.zeros(n_rows) + (guess[:n_rows] if isinstance(guess, np.ndarray) else guess)
         if np.isinf(self.row_penalty):
             return np.concatenate([np.zeros(n_rows), columns_for(np.zeros(n_rows))])
-        left = right_side[:n_rows] - row_totals * biases - across @ columns_for(biases)
-        direction = step = left / row_totals
-        error = inner(left, step)
+        row_penalties = self._penalties[:n_rows]
+        residual = right_side[:n_rows] - row_totals * biases - across @ columns_for(biases)
+        direction = residual / row_totals
+        error = inner(residual, direction)
         for _ in range(_MAX_STEPS):
-            if inner(left, left) <= enough * self.row_penalty:
+            if inner(residual, residual / row_penalties) <= enough:
                 break
             image = row_totals * direction - across @ ((along @ direction) / column_totals)
-            length = error / inner(direction, image)
-            biases, left = biases + length * direction, left - length * image
-            step = left / row_totals
-            error, previous = inner(left, step), error
+            curvature = inner(direction, image)
+            if not (curvature > 0.0 and error > 0.0):  # only rounding errors remain
+                break
+            length = error / curvature
+            biases, residual = biases + length * direction, residual - length * image
+            step = residual / row_totals
+            error, previous = inner(residual, step), error
             direction = step + (error / previous) * direction
         return np.concatenate([biases, columns_for(biases)])
 
     @cached_property
+    def _margins(self) -> Array:
+        """The weight of each row and of each column."""
+        return self.entries.margins(self.weights)
+
+    @cached_property
     def _penalties(self) -> Array:
-        return np.repeat([self.row_penalty, self.column_penalty], self.entries.shape)
+        given = np.repeat([self.row_penalty, self.column_penalty], self.entries.shape)
+        return np.asarray(np.maximum(given, _LEAST_PENALTY * self._margins))
 
     @cached_property
     def _totals(self) -> Array:
         """The weight of each row and of each column, and its penalty: the equations' diagonal."""
-        return self.entries.margins(self.weights) + self._penalties
+        return self._margins + self._penalties
+
+    @cached_property
+    def _target_size(self) -> float:
+        return float(np.sqrt(inner(self.weights, self.targets * self.targets)))
 
 
 @final
@@ -141,11 +160,12 @@ class BiasedHessian(Hessian):
     loss: BiasedSquaredLoss
 
     @property
-    def diagonal(self) -> Array:  # type: ignore[override]
+    def diagonal(self) -> Array:
         """The weights."""
         return self.loss.weights
 
     def apply(self, change: Array) -> Array:
         """Return how the residual changes."""
         following = self.loss._best_biases(-change, 0.0)
-        return self.loss.weights * (change + self.loss.entries.spread(following))
+        result: Array = self.loss.weights * (change + self.loss.entries.spread(following))
+        return result

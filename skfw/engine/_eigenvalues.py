@@ -41,7 +41,7 @@ def start_noise(*seed: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class LargestEigenvalue:
-    """An eigenvalue enclosed: ``value <= lambda_1 <= upper``, and a unit vector that attains `value`."""
+    """An eigenvalue enclosed: ``value <= lambda_1 <= upper``; `vector` has norm one and attains `value`."""
 
     value: float
     upper: float
@@ -69,7 +69,7 @@ def largest_eigenvalue(
         ``enough(value, upper)`` says whether the enclosure is tight enough. At the latest the iteration
         ends when the Krylov space is the whole space.
     near : ndarray, optional
-        A unit vector believed to be near the leading eigenvector.
+        A vector of norm one believed to be near the leading eigenvector.
 
     Returns
     -------

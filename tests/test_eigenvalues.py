@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from skfw.engine._lanczos import largest_eigenvalue
+from skfw.engine._eigenvalues import largest_eigenvalue, start_noise
 
 
 def spectrum(kind, size, rng):
@@ -74,3 +74,42 @@ def test_tiny_operators(size):
     )
     assert found.value == pytest.approx(size)
     assert found.upper == pytest.approx(size)
+
+
+@pytest.mark.parametrize("size", [2, 7, 40, 130])
+@pytest.mark.parametrize("width", [np.inf, 0.1, 1e-6])
+def test_upper_bound_of_many_random_operators(size, width):
+    """Also where the iteration ends at the first question, after a handful of steps."""
+    rng = np.random.default_rng(1)
+    for trial in range(100):
+        factor = rng.normal(size=(size, int(rng.integers(1, 2 * size)))) * 10.0 ** rng.uniform(-60, 60)
+        A = factor @ factor.T
+        exact = np.linalg.eigvalsh(A)[-1]
+        near = rng.normal(size=size) if trial % 2 else None
+        found = largest_eigenvalue(
+            lambda v, A=A: A @ v,
+            size,
+            np.random.default_rng([9, trial]),
+            lambda value, upper: upper - value <= width * value,
+            near=None if near is None else near / np.linalg.norm(near),
+        )
+        rounding = 1e-13 * size
+        assert found.value * (1 - rounding) <= exact <= found.upper * (1 + rounding)
+        # Where the operator has a null space, that of Krylov may end before the bound is as tight as asked.
+        if np.isfinite(width) and factor.shape[1] >= size:
+            assert found.upper - found.value <= (width + rounding) * found.value
+
+
+def test_upper_bound_is_not_absurd():
+    """Six steps with a random start say something; the growth of the polynomial says how much."""
+    values = np.linspace(0.0, 1.0, 500)
+    found = largest_eigenvalue(lambda v: values * v, 500, np.random.default_rng(0), lambda value, upper: True)
+    assert 1.0 <= found.upper <= 100.0
+
+
+def test_noise_depends_on_all_of_the_seed():
+    draws = [start_noise(*seed).standard_normal(5) for seed in ((), (1,), (1, 2), (2, 1), (1, 2**63))]
+    for i, a in enumerate(draws):
+        assert not np.allclose(a, np.random.default_rng(0).standard_normal(5))
+        for b in draws[:i]:
+            assert not np.allclose(a, b)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dposv
 
-from ._protocols import Array
+from .._protocols import Array
 
 _ROUNDING = 1e-12
 # Relative to the diagonal: keeps the model strictly convex where atoms depend on each other.
@@ -101,7 +101,7 @@ def descend_over_simplex(
             length = error / curvature
             change, bend = change + length * direction, bend + length * image
             step = face.project(-slope - bend)
-            # The same as the product of residual and step, but free of the part that the constraint holds up.
+            # The same as the product of residual and step, without the Lagrange multiplier's part.
             error, previous = float(step @ (diagonal * step)), error
             if error <= precision**2 * first or (products >= limit and _leaves(weights + change, total)):
                 break
@@ -154,7 +154,7 @@ def _shorten(
 
 
 class _Face:
-    """The free weights, with their sum held if it is tight, in the metric of a preconditioner."""
+    """The free weights, with their sum fixed if it is tight, in the metric of a preconditioner."""
 
     def __init__(self, scale: Array, tight: bool) -> None:
         self.scale = scale
@@ -167,7 +167,7 @@ class _Face:
 
 
 def _multiplier(slope: Array, weights: Array, total: float, tight: bool) -> float:
-    """Return the mean slope down the weights, which is what the constraint on their sum holds up."""
+    """Return the Lagrange multiplier of the constraint on the sum: the mean slope down the weights."""
     return -float(slope @ weights) / total if tight else 0.0
 
 

@@ -1,0 +1,19 @@
+"""Constraint sets and their linear minimisation oracles."""
+
+from ._balls import GroupBall, L1Ball, L2Ball, LInfBall, NSupportBall
+from ._norm_ball import EntrywiseNormBall, NormBall
+from ._nuclear import NuclearBall, WeightedNuclearBall
+from ._simplex import Simplex
+
+__all__ = [
+    "EntrywiseNormBall",
+    "GroupBall",
+    "L1Ball",
+    "L2Ball",
+    "LInfBall",
+    "NSupportBall",
+    "NormBall",
+    "NuclearBall",
+    "Simplex",
+    "WeightedNuclearBall",
+]

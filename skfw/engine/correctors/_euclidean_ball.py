@@ -1,0 +1,170 @@
+"""Newton's method on a Euclidean ball."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
+
+from .._certificate import Cut
+from .._costs import cholesky
+from .._problem import Problem
+from .._protocols import Array, Corrector, Design, Hessian, Point, Rows
+from .._sums import inner
+from ._newton_step import GRAM_PRODUCTS, precision, towards
+
+_MAX_PRODUCTS = 100
+# A preconditioner is made anew when a Newton step took more products than this, or came to none.
+_STALE = 5
+# Correlations of a sample are shrunk by this factor; so the matrix they give is positive definite.
+_SHRINKAGE = 0.99
+_RIDGE = 1e-12
+_ON_SPHERE = 1e-9
+
+
+@final
+class EuclideanBall(Corrector):
+    """Newton's method on a Euclidean ball: on its sphere, or in its interior.
+
+    On the sphere the step is tangential, with the curvature of the loss plus that of the sphere, which is the
+    multiplier of the constraint; the end point is scaled back onto the sphere. The equations are solved by
+    conjugate gradients. They are preconditioned by the Hessian of a sample of the rows, with its diagonal put
+    right, where a factorisation of that is cheap, and else by the diagonal.
+
+    Parameters
+    ----------
+    problem : Problem of a Design
+    radius : float
+    """
+
+    def __init__(self, problem: Problem[Design], radius: float) -> None:
+        self.problem, self.radius = problem, radius
+        self._precondition: Callable[[Array], Array] | None = None
+        self._shift = 0.0
+        self._first_value = 0.0
+        self._n_products = 0
+
+    def improve(self, point: Point, newest: Cut, gap: float) -> Point:
+        """Take a Newton step."""
+        self._first_value = self._first_value or point.value
+        x, gradient, design = point.x, newest.direction, self.problem.data
+        radial = inner(gradient, x) / self.radius
+        on_sphere = inner(x, x) >= (1.0 - _ON_SPHERE) * self.radius * self.radius
+        if on_sphere and radial > 0.0:  # the loss falls inwards; but along the sphere first if steeper there
+            on_sphere = radial * radial < 0.5 * inner(gradient, gradient)
+        multiplier = max(0.0, -radial / self.radius) if on_sphere else 0.0
+        hessian = self.problem.loss.hessian(point.evaluation)
+        # Inside, the multiplier that the sphere would have keeps steps from going far in flat directions.
+        shift = multiplier or float(np.sqrt(inner(gradient, gradient))) / self.radius
+        stale = not 0 < self._n_products <= _STALE or not self._shift / 2.0 <= shift <= 2.0 * self._shift
+        if self._precondition is None or stale:
+            self._precondition, self._shift = self._preconditioner(hessian, shift), shift
+        sphere = _Sphere(x / self.radius, self._precondition) if on_sphere else None
+
+        # Conjugate gradients, from the iterate.
+        solve = sphere.tangential if sphere else self._precondition
+        residual = -gradient if sphere is None else sphere.project(-gradient)
+        enough = precision(gap / self._first_value) ** 2 * inner(residual, residual)
+        target, change = x, 0.0 * point.predictions
+        step = direction = solve(residual)
+        error = inner(residual, step)
+        self._n_products = 0
+        while self._n_products < _MAX_PRODUCTS and error > 0.0:
+            image = design.apply(direction)
+            curved = design.adjoint(hessian.apply(image)) + multiplier * direction
+            self._n_products += 1
+            curvature = inner(direction, curved)
+            length = error / curvature if curvature > 0.0 else np.inf
+            if sphere is None:
+                length = min(length, (border := _distance_to_sphere(target, direction, self.radius)))
+            if not length < np.inf:
+                break
+            target, change = target + length * direction, change + length * image
+            if sphere is None and length == border:
+                break
+            residual = residual - length * curved
+            if sphere:
+                residual = sphere.project(residual)
+            if inner(residual, residual) <= enough:
+                break
+            step = solve(residual)
+            error, previous = inner(residual, step), error
+            direction = step + (error / previous) * direction
+
+        size = float(np.sqrt(inner(target, target)))
+        if sphere or size > self.radius:
+            scale = self.radius / size
+            target, change = scale * target, scale * change + (scale - 1.0) * point.predictions
+        return towards(self.problem, point, target, change)
+
+    def _preconditioner(self, hessian: Hessian, shift: float) -> Callable[[Array], Array]:
+        """Return a map that is about the inverse of the Hessian plus `shift` times the identity."""
+        design = self.problem.data
+        diagonal = design.squares(hessian.diagonal) + shift
+        diagonal += _RIDGE * diagonal.max() + np.finfo(np.float64).tiny
+
+        def by_diagonal(residual: Array) -> Array:
+            result: Array = residual / diagonal
+            return result
+
+        factor_cost = cholesky(design.shape[1])
+        allowed = max(GRAM_PRODUCTS, self._n_products) * design.product_cost / (design.n_outputs or 1)
+        sampled: tuple[Rows | None, Design] | None = (None, design)
+        patient = self._n_products <= _STALE  # products with a cheap preconditioner have not been many so far
+        if patient or design.gram_cost + factor_cost > allowed:
+            sampled = design.sample
+        if sampled is None or sampled[1].gram_cost + factor_cost > allowed:
+            return by_diagonal
+        rows, sample = sampled
+        grams = hessian.output_grams(sample, rows)
+        if grams is None:
+            return by_diagonal
+        diagonals = np.atleast_2d(diagonal.T)
+        factors = [_factor(gram, column, shift) for gram, column in zip(grams, diagonals, strict=True)]
+
+        def solve(residual: Array) -> Array:
+            columns = np.atleast_2d(residual.T)
+            parts = [dpotrs(factor, column)[0] for factor, column in zip(factors, columns, strict=True)]
+            return np.stack(parts, axis=-1).reshape(residual.shape)
+
+        return solve
+
+
+class _Sphere:
+    """Tangents of the sphere at a point whose `normal` has norm one, in the metric of a preconditioner."""
+
+    def __init__(self, normal: Array, precondition: Callable[[Array], Array]) -> None:
+        self.normal, self.precondition = normal, precondition
+        solved = precondition(normal)
+        self.shift = solved / inner(normal, solved)
+
+    def project(self, residual: Array) -> Array:
+        """Take out the normal part of a residual: the Lagrange multiplier balances it."""
+        result: Array = residual - inner(self.normal, residual) * self.normal
+        return result
+
+    def tangential(self, residual: Array) -> Array:
+        """Return the preconditioned residual, made tangential."""
+        step = self.precondition(residual)
+        result: Array = step - inner(self.normal, step) * self.shift
+        return result
+
+
+def _factor(matrix: Array, diagonal: Array, shift: float) -> Array:
+    """Factor the Hessian of a sample of rows, scaled to the diagonal of all rows."""
+    found = np.diag(matrix).copy()
+    scale = np.sqrt(np.divide(diagonal - shift, found, out=np.zeros_like(found), where=found > 0.0))
+    matrix *= (_SHRINKAGE * scale)[:, np.newaxis] * scale
+    matrix[np.diag_indices(len(matrix))] = diagonal
+    factor, failed = dpotrf(matrix, overwrite_a=1)
+    return np.diag(np.sqrt(diagonal)) if failed else factor
+
+
+def _distance_to_sphere(x: Array, direction: Array, radius: float) -> float:
+    """Return how far one can go from `x` along `direction` inside the ball."""
+    room = max(radius * radius - inner(x, x), 0.0)
+    slope, square = np.float64(inner(x, direction)), np.float64(inner(direction, direction))
+    root = np.sqrt(slope * slope + square * room)
+    return float(room / (root + slope) if slope > 0.0 else (root - slope) / square)

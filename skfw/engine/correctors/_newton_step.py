@@ -1,0 +1,33 @@
+"""What correctors share: how far to go towards the minimum of a model of the loss."""
+
+from __future__ import annotations
+
+from .._lines import search
+from .._problem import Problem
+from .._protocols import Data, Iterate, Point, SampleVector
+
+# A step is good enough when the slope at its end is this fraction of the slope at its start.
+FLAT = 0.3
+# Slopes are brought to agree within this fraction of the gap.
+SHARE = 0.1
+# Conjugate gradients reduce the error at least by the first factor, at most by the second.
+_LOOSE, _TIGHT = 0.3, 0.01
+# A matrix may cost as much as this many products with the data.
+GRAM_PRODUCTS = 12.0
+
+
+def precision(relative_gap: float) -> float:
+    """Return by how much conjugate gradients are to reduce the error."""
+    return min(_LOOSE, max(_TIGHT, relative_gap))
+
+
+def towards(problem: Problem[Data], point: Point, target: Iterate, change: SampleVector) -> Point:
+    """Go towards `target`, where the predictions have changed by `change`, as far as the loss falls.
+
+    The whole step is tried first, and mostly is the one: it comes from Newton's method.
+    """
+    found = search(problem.line(point.predictions, point.evaluation, change), FLAT, first_step=1.0)
+    if found is None:
+        return point
+    x = target if found.step == 1.0 else (1.0 - found.step) * point.x + found.step * target
+    return Point(x, found.predictions, found.evaluation)

@@ -1,0 +1,43 @@
+"""Which corrector is made for which set and which data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .._problem import Problem
+from .._protocols import Corrector, Data
+from ._active_atoms import ActiveAtoms
+from ._active_coordinates import ActiveCoordinates
+from ._euclidean_ball import EuclideanBall
+from ._factor_descent import FactorDescent
+
+
+def best_corrector(problem: Problem[Data]) -> Corrector:
+    """Return the corrector made for a problem, or else the one for any; for a single run."""
+    make = _CORRECTORS.get((problem.constraint.geometry, problem.data.kind), ActiveAtoms)
+    return make(problem)
+
+
+def _coordinates(problem: Any, signed: bool) -> Corrector:
+    return ActiveCoordinates(problem, problem.constraint.radius, signed)
+
+
+def _ball(problem: Any) -> Corrector:
+    return EuclideanBall(problem, problem.constraint.radius)
+
+
+def _factors(problem: Any) -> Corrector:
+    ball = problem.constraint
+    row_weights, column_weights = ball.weights(problem.data.shape)
+    return FactorDescent(problem, ball.radius, row_weights, column_weights, ball.random_state)
+
+
+# By the geometry of the set and the kind of the data, which say what attributes these have.
+_CORRECTORS: dict[tuple[str, str], Callable[[Any], Corrector]] = {
+    ("l1 ball", "design"): partial(_coordinates, signed=True),
+    ("simplex", "design"): partial(_coordinates, signed=False),
+    ("l2 ball", "design"): _ball,
+    ("nuclear ball", "entries"): _factors,
+}

@@ -1,0 +1,15 @@
+"""The data: design matrices, dense and sparse, and the observed entries of a matrix."""
+
+from ._design_matrix import DenseDesign, DesignMatrix, SparseDesign, design_matrix
+from ._entry_matrix import EntryMatrix
+from ._observed_entries import ObservedEntries, products_at
+
+__all__ = [
+    "DenseDesign",
+    "DesignMatrix",
+    "EntryMatrix",
+    "ObservedEntries",
+    "SparseDesign",
+    "design_matrix",
+    "products_at",
+]

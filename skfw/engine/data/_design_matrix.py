@@ -1,0 +1,327 @@
+"""Design matrices, dense and sparse: predictions of linear models.
+
+Products are accumulated in float64 even for float32 data, because the certificate is a sum of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from .. import _costs
+from .._eigenvalues import largest_eigenvalue, start_noise
+from .._protocols import Array, Design
+
+# Rows of a float32 array that are converted to float64 at a time: large enough for BLAS, small enough for
+# the cache.
+_BLOCK = 2048
+# A sample of the rows is one in this many of them; there is one if it has at least this many rows, and at
+# least as many as there are features.
+_ONE_IN, _MANY_SAMPLES = 8, 512
+# A dense block of rows for a Gram matrix has about this many entries.
+_GRAM_BLOCK = 1 << 21
+# Entries of sparse data that are squared at a time.
+_SQUARES_BLOCK = 1 << 18
+# Half a unit in the last place, and a little for products of such errors. A sum of n products, in whatever
+# order, is off by at most n of them; the residual it is formed with was rounded some times before.
+_ROUNDING, _RESIDUAL_ROUNDINGS = 0.51 * float(np.finfo(np.float64).eps), 8
+
+
+def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
+    """Return the predictions ``X x`` as a linear map.
+
+    Parameters
+    ----------
+    X : ndarray, CSR or CSC of shape (n_samples, n_features)
+        Float32 or float64; never modified.
+    n_outputs : int, optional
+        Number of columns of the model, one for each class. By default the model is a vector.
+
+    Returns
+    -------
+    DenseDesign or SparseDesign
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import design_matrix
+    >>> design = design_matrix(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    >>> design.apply(np.array([1.0, 1.0])), design.adjoint(np.array([1.0, 1.0]))
+    (array([3., 1.]), array([1., 3.]))
+    """
+    return SparseDesign(X, n_outputs) if sparse.issparse(X) else DenseDesign(X, n_outputs)
+
+
+class DesignMatrix(Design):
+    """What dense and sparse designs share."""
+
+    def __init__(self, shape: tuple[int, int], n_outputs: int | None) -> None:
+        self.shape, self.n_outputs = shape, n_outputs
+
+    @abstractmethod
+    def subset(self, rows: npt.NDArray[np.intp]) -> DesignMatrix:
+        """Return the design of some of the samples."""
+
+    @abstractmethod
+    def _largest_values(self) -> Array:
+        """Return the largest absolute value of each feature."""
+
+    @abstractmethod
+    def _n_terms(self) -> int | npt.NDArray[np.intp]:
+        """Return how many products an entry of the adjoint is a sum of."""
+
+    def zeros(self) -> Array:
+        """Return the zero model, of shape (n_features,) or (n_features, n_outputs)."""
+        return np.zeros(self._with_outputs(self.shape[1]))
+
+    def n_atoms(self, x: Array) -> int:
+        """Return the number of nonzeros."""
+        return int(np.count_nonzero(x))
+
+    def apply_rank_one(self, left: Array, right: Array) -> Array:
+        """Return ``(X left) right^T``."""
+        return np.outer(self.apply(left), right)
+
+    def adjoint_size(self) -> Array:
+        """Return the largest feature values."""
+        return self._for_outputs(self._largest_values())
+
+    def adjoint_error(self) -> Array:
+        """Return the largest feature values, times the rounding error of a sum over the samples."""
+        roundings = _ROUNDING * (self._n_terms() + _RESIDUAL_ROUNDINGS)
+        return self._for_outputs(roundings * self._largest_values())
+
+    def squared_norm(self, weights: Array) -> float:
+        """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
+        scale = float(self._largest_values().max(initial=0.0))
+        if scale == 0.0:
+            return 0.0
+        found = largest_eigenvalue(
+            lambda x: self.adjoint(weights * (self.apply(x) / scale)) / scale,
+            self.shape[1],
+            start_noise(),
+            enough=lambda value, upper: upper <= 1.01 * value,
+        )
+        return found.upper * scale * scale
+
+    @cached_property
+    def sample(self) -> tuple[npt.NDArray[np.intp], DesignMatrix] | None:
+        """Some rows at random, and the design they give; None if there are not many."""
+        n_samples, n_features = self.shape
+        size = n_samples // _ONE_IN
+        if size < max(_MANY_SAMPLES, n_features):
+            return None
+        rows = np.sort(np.random.default_rng(0).choice(n_samples, size, replace=False))
+        return rows, self.subset(rows)
+
+    def _with_outputs(self, length: int) -> tuple[int, ...]:
+        return (length,) if self.n_outputs is None else (length, self.n_outputs)
+
+    def _for_outputs(self, numbers: Array) -> Array:
+        return (
+            numbers if self.n_outputs is None else np.repeat(numbers[:, np.newaxis], self.n_outputs, axis=1)
+        )
+
+    def _places(self, indices: npt.NDArray[np.intp], result: Array) -> Iterator[tuple[int, Array]]:
+        """Yield the feature of each flat index, and the part of the predictions that it contributes to."""
+        for index in indices.tolist():
+            if self.n_outputs is None:
+                yield index, result
+            else:
+                feature, output = divmod(index, self.n_outputs)
+                yield feature, result[:, output]
+
+
+@final
+class DenseDesign(DesignMatrix):
+    """Predictions ``X x`` for an array; see `design_matrix`."""
+
+    def __init__(self, X: npt.NDArray[Any], n_outputs: int | None = None) -> None:
+        super().__init__(X.shape, n_outputs)
+        self._X = X
+
+    def apply(self, x: Array) -> Array:
+        """Return ``X x``."""
+        result = np.empty((self.shape[0], *x.shape[1:]))
+        for rows in self._product_blocks():
+            np.matmul(self._float64(rows), x, out=result[rows])
+        return result
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Return ``X x`` for the x with these few nonzeros, from the columns they belong to."""
+        result = np.zeros(self._with_outputs(self.shape[0]))
+        for (feature, part), value in zip(self._places(indices, result), values.tolist(), strict=True):
+            part += value * self._X[:, feature].astype(np.float64, copy=False)
+        return result
+
+    def adjoint(self, residual: Array) -> Array:
+        """Return ``X^T residual``."""
+        result = np.zeros((self.shape[1], *residual.shape[1:]))
+        for rows in self._product_blocks():
+            result += self._float64(rows).T @ residual[rows]
+        return result
+
+    def subset(self, rows: npt.NDArray[np.intp]) -> DenseDesign:
+        """Return the design of some of the samples."""
+        return DenseDesign(self._X[rows], self.n_outputs)
+
+    def restrict(self, features: npt.NDArray[np.intp]) -> DenseDesign:
+        """Return the design of some of the features."""
+        return DenseDesign(np.take(self._X, features, axis=1), self.n_outputs)
+
+    def squares(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
+        result = np.zeros((self.shape[1], *weights.shape[1:]))
+        for rows in self._row_blocks(_BLOCK):
+            result += np.square(self._X[rows], dtype=np.float64).T @ weights[rows]
+        return result
+
+    def gram(self, weights: Array) -> Array:
+        """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+        return _dense_gram(self.shape, np.sqrt(weights), lambda rows: self._X[rows])
+
+    @property
+    def product_cost(self) -> float:
+        """Rough seconds that `apply` and `adjoint` take together."""
+        return _costs.dense_products(self.shape)
+
+    @property
+    def gram_cost(self) -> float:
+        """Rough seconds that `gram` takes."""
+        return _costs.dense_gram(self.shape)
+
+    def _largest_values(self) -> Array:
+        largest = np.maximum(self._X.max(axis=0, initial=0.0), -self._X.min(axis=0, initial=0.0))
+        return np.asarray(largest, dtype=np.float64)
+
+    def _n_terms(self) -> int:
+        return self.shape[0]
+
+    def _row_blocks(self, size: int) -> Iterator[slice]:
+        return (slice(start, start + size) for start in range(0, self.shape[0], size))
+
+    def _product_blocks(self) -> Iterator[slice]:
+        """Yield all rows at once where they are float64 already, else blocks to convert."""
+        return self._row_blocks(self.shape[0] if self._X.dtype == np.float64 else _BLOCK)
+
+    def _float64(self, rows: slice) -> Array:
+        return np.asarray(self._X[rows], dtype=np.float64)
+
+
+@final
+class SparseDesign(DesignMatrix):
+    """Predictions ``X x`` for a sparse matrix; see `design_matrix`.
+
+    The data is held as it is and, for CSR, once more by columns: an adjoint product then reads memory in
+    order, and a coordinate's predictions are one slice.
+    """
+
+    def __init__(self, X: Any, n_outputs: int | None = None) -> None:
+        super().__init__(X.shape, n_outputs)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        # For float32 the one copy is made in float64, and serves both products.
+        self._columns = X.tocsc().astype(np.float64, copy=False)
+        self._transposed = self._columns.T
+        self._rows = X if X.dtype == np.float64 else self._columns
+
+    def apply(self, x: Array) -> Array:
+        """Return ``X x``."""
+        return np.asarray(self._rows @ x)
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Return ``X x`` for the x with these few nonzeros, from the columns they belong to."""
+        result = np.zeros(self._with_outputs(self.shape[0]))
+        data, rows, starts = self._columns.data, self._columns.indices, self._columns.indptr
+        for (feature, part), value in zip(self._places(indices, result), values.tolist(), strict=True):
+            stored = slice(starts[feature], starts[feature + 1])
+            part[rows[stored]] += value * data[stored]
+        return result
+
+    def adjoint(self, residual: Array) -> Array:
+        """Return ``X^T residual``."""
+        return np.asarray(self._transposed @ residual)
+
+    def subset(self, rows: npt.NDArray[np.intp]) -> SparseDesign:
+        """Return the design of some of the samples."""
+        return SparseDesign(self._rows[rows], self.n_outputs)
+
+    def restrict(self, features: npt.NDArray[np.intp]) -> SparseDesign:
+        """Return the design of some of the features."""
+        return SparseDesign(self._columns[:, features], self.n_outputs)
+
+    def squares(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
+        result = np.zeros((self.shape[1], *weights.shape[1:]))
+        data, rows, starts = self._columns.data, self._columns.indices, self._columns.indptr
+        # A few columns at a time: the squares of all entries would be another copy of the data.
+        cuts = np.searchsorted(starts, np.arange(0, starts[-1] + _SQUARES_BLOCK, _SQUARES_BLOCK))
+        cuts[-1] = self.shape[1]
+        for first, last in pairwise(cuts.tolist()):
+            stored = slice(starts[first], starts[last])
+            block = (data[stored] ** 2, rows[stored], starts[first : last + 1] - starts[first])
+            result[first:last] = sparse.csr_matrix(block, shape=(last - first, self.shape[0])) @ weights
+        return result
+
+    def gram(self, weights: Array) -> Array:
+        """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+        roots = np.sqrt(weights)
+        if self._sparse_gram_cost < _costs.dense_gram(self.shape):
+            rows, starts = self._columns.indices, self._columns.indptr
+            stored = (self._columns.data * roots[rows], rows, starts)
+            scaled = sparse.csr_matrix(stored, shape=self.shape[::-1])
+            return np.asarray((scaled @ scaled.T).toarray())
+        if self.shape[0] * self.shape[1] <= _GRAM_BLOCK:
+            return _dense_gram(self.shape, roots, lambda rows: self._dense[rows])
+        matrix = self._columns.tocsr()
+        return _dense_gram(self.shape, roots, lambda rows: matrix[rows].toarray())
+
+    @cached_property
+    def _dense(self) -> Array:
+        return np.asarray(self._columns.toarray())
+
+    @property
+    def product_cost(self) -> float:
+        """Rough seconds that `apply` and `adjoint` take together."""
+        return _costs.sparse_products(self.shape, self._columns.nnz)
+
+    @property
+    def gram_cost(self) -> float:
+        """Rough seconds that `gram` takes."""
+        return min(self._sparse_gram_cost, _costs.dense_gram(self.shape))
+
+    @property
+    def _sparse_gram_cost(self) -> float:
+        return _costs.sparse_gram(self.shape, self._columns.nnz)
+
+    def _largest_values(self) -> Array:
+        largest = np.zeros(self.shape[1])
+        filled = np.flatnonzero(self._n_terms())
+        if len(filled):
+            data, starts = self._columns.data, self._columns.indptr[filled]
+            largest[filled] = np.maximum(
+                np.maximum.reduceat(data, starts), -np.minimum.reduceat(data, starts)
+            )
+        return largest
+
+    def _n_terms(self) -> npt.NDArray[np.intp]:
+        return np.asarray(np.diff(self._columns.indptr))
+
+
+def _dense_gram(shape: tuple[int, int], roots: Array, dense_rows: Any) -> Array:
+    """Return the Gram matrix of the columns, with rows multiplied by `roots`, a block of rows at a time."""
+    result = np.zeros((shape[1], shape[1]))
+    size = max(1, _GRAM_BLOCK // shape[1])
+    for start in range(0, shape[0], size):
+        rows = slice(start, start + size)
+        block = dense_rows(rows) * roots[rows, np.newaxis]
+        result += block.T @ block
+    return result

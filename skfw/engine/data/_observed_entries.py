@@ -1,0 +1,208 @@
+"""The observed entries of a matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from .. import _costs
+from .._atoms import FactoredMatrix
+from .._protocols import Array, Entries
+from ._entry_matrix import EntryMatrix
+
+# From this share of all entries on it is faster to compute them all, this many numbers at a time.
+_FULL, _FULL_BLOCK = 0.025, 1 << 21
+# Numbers of factors, or of entries, that are gathered at once: they stay in the cache.
+_PRODUCTS_BLOCK, _SPREAD_BLOCK = 131_072, 131_072
+# Half a unit in the last place, and a little for products of such errors; and how often an entry's residual
+# was rounded before repetitions of the entry are added up.
+_ROUNDING, _RESIDUAL_ROUNDINGS = 0.51 * float(np.finfo(np.float64).eps), 8
+
+
+@final
+@dataclass(frozen=True)
+class ObservedEntries(Entries):
+    """Predictions are the entries ``x[row_i, column_i]`` of a matrix; the same one may occur repeatedly.
+
+    Parameters
+    ----------
+    row_indices, column_indices : ndarray of ints
+    shape : tuple of two ints
+        Shape of the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfw.engine import ObservedEntries
+    >>> entries = ObservedEntries(np.array([0, 1]), np.array([2, 0]), (2, 3))
+    >>> entries.apply_rank_one(np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0]))
+    array([5., 6.])
+    """
+
+    row_indices: npt.NDArray[np.intp]
+    column_indices: npt.NDArray[np.intp]
+    shape: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        _check_indices(self.row_indices, self.shape[0])
+        _check_indices(self.column_indices, self.shape[1])
+
+    @cached_property
+    def _positions(self) -> npt.NDArray[np.intp]:
+        return np.asarray(self.row_indices, dtype=np.int64) * self.shape[1] + self.column_indices
+
+    @cached_property
+    def _is_ordered(self) -> bool:
+        """Whether the entries are distinct and sorted by row, then column: a residual is CSR data then."""
+        rows, columns = self.row_indices, self.column_indices
+        next_column = (rows[1:] == rows[:-1]) & (columns[1:] > columns[:-1])
+        return bool(np.all((rows[1:] > rows[:-1]) | next_column))
+
+    @cached_property
+    def _distinct(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The distinct entries as positions, in order, and which of them each entry is."""
+        return np.unique(self._positions, return_inverse=True)
+
+    @cached_property
+    def _pattern(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Column indices and row starts of a CSR matrix with the distinct entries stored."""
+        rows, columns = self.row_indices, self.column_indices
+        if not self._is_ordered:
+            rows, columns = np.divmod(self._distinct[0], self.shape[1])
+        starts = np.append(0, np.cumsum(np.bincount(rows, minlength=self.shape[0])))
+        # SciPy has a type of its own choice for the indices, and converts others each time.
+        matrix = sparse.csr_matrix((np.zeros(len(rows), dtype=bool), columns, starts), shape=self.shape)
+        return matrix.indices, matrix.indptr
+
+    @property
+    def _n_repetitions(self) -> Array:
+        """How often each entry occurs."""
+        if self._is_ordered:
+            return np.ones(len(self.row_indices))
+        return np.bincount(self._distinct[1])[self._distinct[1]].astype(np.float64)
+
+    def totals(self, values: Array) -> Array:
+        """Sum values of entries over the repetitions of each distinct entry."""
+        if self._is_ordered:
+            return values
+        return np.bincount(self._distinct[1], values).astype(np.float64, copy=False)
+
+    def zeros(self) -> FactoredMatrix:
+        """Return the zero matrix, in factored form."""
+        return FactoredMatrix.zeros(self.shape)
+
+    def n_atoms(self, x: FactoredMatrix) -> int:
+        """Return the number of rank-one terms."""
+        return len(x)
+
+    def apply(self, x: FactoredMatrix) -> Array:
+        """Return the observed entries of a factored matrix."""
+        return self.products(x.left * x.weights, x.right)
+
+    def products(self, left: Array, right: Array) -> Array:
+        """Return the observed entries of ``left right^T``, many at once."""
+        n_rows, n_columns = self.shape
+        if not self._is_ordered or len(self.row_indices) < _FULL * n_rows * n_columns:
+            return _gathered_products(left, right, self.row_indices, self.column_indices)
+        # It is faster to have BLAS compute all entries of some rows.
+        result = np.empty(len(self.row_indices), dtype=np.result_type(left, right))
+        size = max(1, _FULL_BLOCK // n_columns)
+        starts = self._pattern[1][[*range(0, n_rows, size), n_rows]]
+        for row, (start, end) in zip(range(0, n_rows, size), pairwise(starts.tolist()), strict=True):
+            block = left[row : row + size] @ right.T
+            places = self._positions[start:end] - row * n_columns
+            np.take(block, places, out=result[start:end], mode="clip")
+        return result
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Not available: a set of sparse matrices has no use for the factored iterate."""
+        raise TypeError("Observed entries need a constraint with rank-one atoms, such as NuclearBall.")
+
+    def apply_rank_one(self, left: Array, right: Array) -> Array:
+        """Return the observed entries of ``left right^T``."""
+        result: Array = left[self.row_indices]
+        result *= right[self.column_indices]
+        return result
+
+    def adjoint(self, residual: Array) -> EntryMatrix:
+        """Return the matrix with the residual at the observed entries."""
+        return EntryMatrix(sparse.csr_matrix((self.totals(residual), *self._pattern), shape=self.shape))
+
+    def adjoint_size(self) -> EntryMatrix:
+        """Return ones at the observed entries."""
+        return self.adjoint(1.0 / self._n_repetitions)
+
+    def adjoint_error(self) -> EntryMatrix:
+        """Return the rounding error of a sum over the repetitions of an entry."""
+        return self.adjoint(_ROUNDING * (1.0 + _RESIDUAL_ROUNDINGS / self._n_repetitions))
+
+    def margins(self, values: Array) -> Array:
+        """Sum values of entries over each row, then over each column."""
+        matrix = self.adjoint(values)
+        return np.concatenate([matrix @ np.ones(self.shape[1]), matrix.T @ np.ones(self.shape[0])])
+
+    def spread(self, margins: Array) -> Array:
+        """Return, for each entry, the number of its row plus that of its column."""
+        row_margins, column_margins = np.split(margins, self.shape[:1])
+        result = np.empty(len(self.row_indices))
+        for start in range(0, len(result), _SPREAD_BLOCK):
+            part = slice(start, start + _SPREAD_BLOCK)
+            np.take(row_margins, self.row_indices[part], out=result[part], mode="clip")
+            result[part] += column_margins.take(self.column_indices[part], mode="clip")
+        return result
+
+    def squared_norm(self, weights: Array) -> float:
+        """Return the largest total weight of an entry."""
+        return float(self.totals(weights).max())
+
+    @property
+    def product_cost(self) -> float:
+        """Rough seconds that `apply_rank_one` and a product of the adjoint with a vector take together."""
+        return _costs.entry_products(len(self.row_indices))
+
+
+def products_at(
+    left: Array, right: Array, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
+) -> Array:
+    """Return the inner products of these rows of `left` with these rows of `right`.
+
+    Raises an IndexError where there is no such row.
+    """
+    _check_indices(rows, len(left))
+    _check_indices(columns, len(right))
+    return _gathered_products(left, right, rows, columns)
+
+
+def _check_indices(indices: npt.NDArray[np.intp], length: int) -> None:
+    if len(indices) and not 0 <= indices.min() <= indices.max() < length:
+        raise IndexError(
+            f"Indices from {indices.min()} to {indices.max()} are not all from 0 to {length - 1}."
+        )
+
+
+def _gathered_products(
+    left: Array, right: Array, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
+) -> Array:
+    """Return inner products of rows, read in blocks that stay in the cache, into the same memory."""
+    kind = np.result_type(left, right)
+    result = np.zeros(len(rows), dtype=kind)
+    rank = left.shape[1]
+    if not (rank and len(rows)):
+        return result
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    size = min(max(_PRODUCTS_BLOCK // rank, 1), len(rows))
+    left_block, right_block = np.empty((2, size, rank), dtype=kind)
+    for start in range(0, len(rows), size):
+        part = slice(start, min(start + size, len(rows)))
+        lefts, rights = left_block[: part.stop - start], right_block[: part.stop - start]
+        # In its default mode NumPy would write to a copy first, lest an index be wrong. They were checked.
+        np.take(left, rows[part], axis=0, out=lefts, mode="clip")
+        np.take(right, columns[part], axis=0, out=rights, mode="clip")
+        np.einsum("ij,ij->i", lefts, rights, out=result[part])
+    return result

@@ -1,0 +1,40 @@
+"""Second derivatives that several losses share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from .._protocols import Array, Design, Hessian
+
+
+@final
+@dataclass(frozen=True)
+class DiagonalHessian(Hessian):
+    """Each prediction curves on its own; with an intercept only its deviation from a weighted mean counts."""
+
+    diagonal: Array
+    fit_intercept: bool = False
+
+    def apply(self, change: Array) -> Array:
+        """Return ``D change``, with the weighted mean of the change taken out."""
+        result = self.diagonal * change
+        if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
+            result -= (float(result.sum()) / total) * self.diagonal
+        return result
+
+    def gram(self, design: Design) -> Array:
+        """Return the second derivative in the models of a design."""
+        result = design.gram(self.diagonal)
+        if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
+            means = design.adjoint(self.diagonal)
+            result -= np.outer(means, means / total)
+        return result
+
+    def output_grams(self, design: Design, rows: npt.NDArray[np.intp] | None = None) -> list[Array]:
+        """Return the second derivative over some of the samples: there is one output."""
+        diagonal = self.diagonal if rows is None else self.diagonal[rows]
+        return [DiagonalHessian(diagonal, self.fit_intercept).gram(design)]

@@ -1,0 +1,214 @@
+import numpy as np
+import pytest
+from scipy import sparse
+
+from skfw.engine import DenseDesign, SparseDesign, design_matrix
+
+FORMATS = {
+    "dense": np.ascontiguousarray,
+    "fortran": np.asfortranarray,
+    "csr": sparse.csr_matrix,
+    "csc": sparse.csc_matrix,
+}
+EPSILON = np.finfo(np.float64).eps
+with_all_formats = pytest.mark.parametrize("format", FORMATS)
+in_both_precisions = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+def random_matrix(shape=(500, 7), dtype=np.float64):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=shape) * (rng.uniform(size=shape) < 0.4)
+    return X.astype(dtype)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks so small that the data has many of them, and a last one that is not full."""
+    for name, size in (("_BLOCK", 64), ("_GRAM_BLOCK", 150), ("_SQUARES_BLOCK", 50)):
+        monkeypatch.setattr(f"skfw.engine.data._design_matrix.{name}", size)
+
+
+def test_the_kind_of_the_data_decides():
+    assert isinstance(design_matrix(np.eye(2)), DenseDesign)
+    for kind in (sparse.csr_matrix, sparse.csc_matrix, sparse.csr_array, sparse.csc_array):
+        assert isinstance(design_matrix(kind(np.eye(2))), SparseDesign)
+
+
+@pytest.mark.parametrize("n_outputs", [None, 3])
+@in_both_precisions
+@with_all_formats
+def test_products(format, dtype, n_outputs, small_blocks):
+    X = random_matrix(dtype=dtype)
+    exact = X.astype(np.float64)
+    design = design_matrix(FORMATS[format](X), n_outputs)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=design.zeros().shape)
+    r = rng.normal(size=design.apply(x).shape)
+    # Accumulated in float64 whatever the data: the error is that of float64.
+    np.testing.assert_allclose(design.apply(x), exact @ x, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(design.adjoint(r), exact.T @ r, rtol=1e-12, atol=1e-12)
+    assert design.n_atoms(np.where(x > 0.0, x, 0.0)) == np.sum(x > 0.0)
+
+    indices = np.array([4, 1, 6])
+    values = np.array([2.1, -1.0, 0.3])
+    few = design.zeros()
+    few.flat[indices] = values
+    np.testing.assert_allclose(design.apply_sparse(indices, values), exact @ few, atol=1e-13)
+    if n_outputs:
+        left, right = rng.normal(size=7), rng.normal(size=3)
+        np.testing.assert_allclose(
+            design.apply_rank_one(left, right), exact @ np.outer(left, right), atol=1e-12
+        )
+
+
+@with_all_formats
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+@pytest.mark.parametrize("n_outputs", [None, 3])
+def test_squared_norm(format, scale, n_outputs):
+    X = random_matrix((200, 30))
+    weights = np.random.default_rng(2).uniform(size=200)
+    exact = np.linalg.eigvalsh(X.T @ (weights[:, np.newaxis] * X))[-1]
+    found = design_matrix(FORMATS[format](X * scale), n_outputs).squared_norm(weights) / scale / scale
+    assert exact * (1 - 1e-12) <= found <= 1.011 * exact
+
+
+@with_all_formats
+def test_zero_design(format):
+    design = design_matrix(FORMATS[format](np.zeros((3, 2))))
+    assert design.squared_norm(np.ones(3)) == 0.0
+    for numbers in (design.adjoint_size(), design.adjoint_error(), design.squares(np.ones(3))):
+        np.testing.assert_array_equal(numbers, np.zeros(2))
+    np.testing.assert_array_equal(design.gram(np.ones(3)), np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("shape", [(500, 7), (60, 80)])
+@in_both_precisions
+@with_all_formats
+def test_parts_and_squares(format, dtype, shape, small_blocks):
+    X = random_matrix(shape, dtype)
+    X[:, [0, -1]] = 0.0  # features without any value, at both ends
+    exact = X.astype(np.float64)
+    design = design_matrix(FORMATS[format](X))
+    rng = np.random.default_rng(1)
+    weights = rng.uniform(size=shape[0])
+    np.testing.assert_allclose(design.gram(weights), exact.T @ (weights[:, np.newaxis] * exact), atol=1e-12)
+    np.testing.assert_allclose(design.squares(weights), (exact**2).T @ weights, rtol=1e-12)
+    both = np.column_stack([weights, rng.uniform(size=shape[0])])
+    np.testing.assert_allclose(design.squares(both), (exact**2).T @ both, rtol=1e-12)
+
+    features, rows = np.array([1, 3, 5]), np.arange(0, shape[0], 7)
+    x = rng.normal(size=3)
+    np.testing.assert_allclose(design.restrict(features).apply(x), exact[:, features] @ x, atol=1e-12)
+    x = rng.normal(size=shape[1])
+    np.testing.assert_allclose(design.subset(rows).apply(x), exact[rows] @ x, atol=1e-12)
+
+
+@pytest.mark.parametrize("block", [100, 10**6])
+@pytest.mark.parametrize("cheap", ["_SPARSE_GRAM_TERM", "_DENSE_GRAM_TERM"])
+@with_all_formats
+def test_gram_both_ways(format, cheap, block, monkeypatch):
+    """The way of forming it is chosen by cost; both give the same matrix, in one block or in many."""
+    monkeypatch.setattr(f"skfw.engine._costs.{cheap}", 0.0)
+    monkeypatch.setattr("skfw.engine.data._design_matrix._GRAM_BLOCK", block)
+    X = random_matrix((200, 30))
+    weights = np.random.default_rng(1).uniform(size=200)
+    exact = X.T @ (weights[:, np.newaxis] * X)
+    np.testing.assert_allclose(design_matrix(FORMATS[format](X)).gram(weights), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("cheap", ["_SPARSE_GRAM_TERM", "_DENSE_GRAM_TERM"])
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_matrix])
+def test_stored_duplicates_are_summed_without_touching_the_input(kind, cheap, monkeypatch):
+    monkeypatch.setattr(f"skfw.engine._costs.{cheap}", 0.0)
+    stored = np.array([1.0, 2.0, 4.0, -3.0]), np.array([0, 0, 1, 1]), np.array([0, 2, 4])
+    X = kind(stored, shape=(2, 2))
+    dense, plain = X.toarray(), kind(X.toarray())
+    design, weights = design_matrix(X), np.array([0.5, 2.0])
+    np.testing.assert_array_equal(design.apply(np.array([1.0, 5.0])), dense @ [1.0, 5.0])
+    np.testing.assert_array_equal(design.adjoint(np.array([1.0, 5.0])), dense.T @ [1.0, 5.0])
+    np.testing.assert_array_equal(design.apply_sparse(np.array([0, 1]), np.ones(2)), dense.sum(axis=1))
+    np.testing.assert_array_equal(design.squares(weights), weights @ dense**2)
+    np.testing.assert_allclose(design.gram(weights), dense.T @ (weights[:, np.newaxis] * dense))
+    np.testing.assert_array_equal(design.adjoint_size(), np.abs(dense).max(axis=0))
+    np.testing.assert_array_equal(design.adjoint_error(), design_matrix(plain).adjoint_error())
+    assert X.nnz == 4
+
+
+def test_sparse_data_is_transposed_once_and_never_copied_again():
+    csr = sparse.csr_matrix(random_matrix())
+    assert np.shares_memory(design_matrix(csr)._rows.data, csr.data)
+    csc = csr.tocsc()
+    assert np.shares_memory(design_matrix(csc)._columns.data, csc.data)
+    assert np.shares_memory(design_matrix(csc)._transposed.data, csc.data)
+
+
+@pytest.mark.parametrize("n_outputs", [None, 2])
+@in_both_precisions
+@with_all_formats
+def test_adjoint_size_is_the_largest_absolute_value_whatever_its_sign(format, dtype, n_outputs):
+    X = np.array([[1.0, -5.0, 0.0, -2.0], [3.0, 2.0, 0.0, -1.0], [-2.0, 0.0, 0.0, -4.0]], dtype=dtype)
+    size = design_matrix(FORMATS[format](X), n_outputs).adjoint_size()
+    expected = np.array([3.0, 5.0, 0.0, 4.0])
+    np.testing.assert_array_equal(size, expected if n_outputs is None else np.column_stack([expected] * 2))
+
+
+def adversarial_design(dtype, n=100_000):
+    """Long sums whose errors add up, a short one, and negative numbers that are not short in binary."""
+    X = np.ones((n, 4))
+    X[:, 1], X[3:, 1] = 1e3, 0.0
+    X[:, 2] = -0.1
+    X[:, 3] = np.random.default_rng(0).normal(size=n)
+    return X.astype(dtype)
+
+
+@pytest.mark.parametrize("kind", ["equal", "alternating", "geometric", "random"])
+@pytest.mark.parametrize("n_outputs", [None, 2])
+@in_both_precisions
+@with_all_formats
+def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
+    X = adversarial_design(dtype)
+    n = len(X)
+    residual = {
+        "equal": np.full(n, 0.1),
+        "alternating": np.where(np.arange(n) % 2, -0.1, 0.3),
+        "geometric": 0.999 ** np.arange(n),
+        "random": np.random.default_rng(1).normal(size=n),
+    }[kind]
+    terms = X.astype(np.longdouble) * residual.astype(np.longdouble)[:, np.newaxis]
+    exact = terms.sum(axis=0)
+    size = float(np.abs(residual).sum())
+    design = design_matrix(FORMATS[format](X), n_outputs)
+    bound, found = design.adjoint_error() * size, design.adjoint(residual)
+    if n_outputs:
+        both = design.adjoint(np.column_stack([residual, -residual]))
+        assert bound.shape == both.shape
+        assert np.all(np.abs(both - np.outer(exact, [1.0, -1.0])) <= bound)
+        bound = bound[:, 0]
+    assert np.all(np.abs(found - exact) <= bound)
+    # A library may add in any order, in sequence for one, where the errors are largest.
+    in_sequence = np.cumsum(X.astype(np.float64) * residual[:, np.newaxis], axis=0)[-1]
+    assert np.all(np.abs(in_sequence - exact) <= bound)
+    # And yet it is no more than every rounding at its worst: some for each stored product.
+    stored = np.count_nonzero(X, axis=0) if sparse.issparse(FORMATS[format](X[:1])) else n
+    assert np.all(bound <= EPSILON * (stored + 10) * np.abs(X).max(axis=0) * size)
+
+
+def test_errors_of_long_sums_are_of_the_order_of_their_length():
+    """What the bound must allow for does occur: the square root of the length would not do."""
+    X, residual = adversarial_design(np.float64), np.full(100_000, 0.1)
+    design = design_matrix(sparse.csr_matrix(X))
+    exact = float((X[:, 0].astype(np.longdouble) * residual).sum())
+    error = abs(design.adjoint(residual)[0] - exact) / np.abs(residual).sum()
+    assert np.sqrt(len(X)) * EPSILON < error <= design.adjoint_error()[0]
+
+
+@with_all_formats
+def test_sample_is_a_fraction_of_many_rows(format):
+    make = FORMATS[format]
+    assert design_matrix(make(random_matrix((4000, 3)))).sample is None
+    assert design_matrix(make(random_matrix((8000, 1001)))).sample is None
+    X = random_matrix((8000, 3))
+    rows, sample = design_matrix(make(X), 2).sample
+    assert len(np.unique(rows)) == sample.shape[0] == 1000
+    x = np.random.default_rng(0).normal(size=(3, 2))
+    np.testing.assert_allclose(sample.apply(x), X[rows] @ x, atol=1e-14)
