@@ -201,10 +201,54 @@ def test_a_penalty_that_is_nothing_beside_the_weights(penalty):
 def test_sizes_are_at_least_those_of_the_parts(which):
     loss, rng = problem(which)
     for scale in (1e-3, 1.0, 1e3):
-        found = loss.evaluate(rng.normal(scale=scale, size=40))
+        predictions = rng.normal(scale=scale, size=40)
+        found = loss.evaluate(predictions)
         squares = 0.5 * found.residual**2 / loss.weights
-        sums = loss.entries.margins(found.residual)
-        unbalanced = 0.5 * sums**2 / np.repeat([loss.row_penalty, loss.column_penalty], SHAPE)
-        parts = [*squares, *(found.residual * loss.targets), *unbalanced]
-        assert found.offset == pytest.approx(-sum(parts), rel=1e-9, abs=1e-12)
+        sums = loss.entries.marginals(found.residual)
+        penalties = np.repeat([loss.row_penalty, loss.column_penalty], SHAPE)
+        # Minus the conjugate, which does not know of the biases found.
+        conjugate = squares.sum() + found.residual @ loss.targets + (0.5 * sums**2 / penalties).sum()
+        assert found.offset == pytest.approx(-conjugate, rel=1e-9, abs=1e-12)
+        biased = found.intercept != 0.0
+        shrinkage = penalties[biased] * found.intercept[biased] ** 2 / 2
+        parts = [*squares, *(found.residual * predictions), *shrinkage]
         assert found.offset_size >= np.abs(parts).sum() * (1 - 1e-12)
+        assert found.size >= np.abs(found.residual).sum()
+
+
+@pytest.mark.parametrize("penalty", [3e-5, 1e-9, 1e-30])
+@pytest.mark.parametrize("biases", ["rows", "columns"])
+def test_plane_of_long_rows(penalty, biases):
+    """A row's residuals are added up in sequence: the plane is below the loss all the same.
+
+    Of predictions that are zero, with one row, everything is known: in terms of the mean target the loss is
+    that of the biases alone.
+    """
+    n = 100_000
+    one, many = np.zeros(n, dtype=np.intp), np.arange(n)
+    for first in (3.7, 9.1):
+        targets = np.where(many < 0.6 * n, first, 0.1)
+        weights = np.full(n, 1.0 / n)
+        if biases == "rows":
+            entries, penalties = ObservedEntries(one, many, (1, n)), (penalty, np.inf)
+        else:
+            entries, penalties = ObservedEntries(many, one, (n, 1)), (np.inf, penalty)
+        loss = BiasedSquaredLoss(targets, weights, entries, *penalties)
+        found = loss.evaluate(np.zeros(n))
+        total = weights.astype(np.longdouble).sum()
+        mean = (weights.astype(np.longdouble) * targets).sum()
+        ridge = max(np.longdouble(penalty), np.finfo(np.float64).eps * total)
+        square = (weights * targets.astype(np.longdouble) ** 2).sum()
+        exact = 0.5 * (square - mean**2 / (total + ridge))
+        allowance = 64 * np.finfo(np.float64).eps * found.offset_size
+        assert found.offset <= exact + allowance
+        assert found.offset >= exact * (1 - 1e-4)  # and it is of use
+        assert found.value >= exact * (1 - 1e-13)
+
+
+def test_biases_whose_squares_overflow():
+    """Light entries leave the bias of a row to follow predictions that are immense."""
+    weights = np.array([1.0, 1e-200])
+    loss = BiasedSquaredLoss(np.array([1.0, 1.0]), weights, DIAGONAL, 1e-210, 1e-210)
+    found = loss.evaluate(np.array([1.0, 1e160]))
+    assert np.isfinite([found.value, found.offset, found.size, found.offset_size]).all()

@@ -1,5 +1,8 @@
 """The certificate: whatever is combined, the lower bound is below the optimum and the rates hold."""
 
+from dataclasses import replace
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from problems import MOMENTA, PROBLEMS, STEPS, problem
@@ -7,15 +10,21 @@ from problems import MOMENTA, PROBLEMS, STEPS, problem
 from skfw.engine import (
     AveragePlane,
     Constraint,
+    Cut,
     DenseVector,
     ErrorEffect,
     GapRestart,
     L1Ball,
     LinearMinimum,
+    LInfBall,
     LogisticLoss,
+    MultinomialLoss,
+    NoMomentum,
     Problem,
     Smooth,
     SparseVector,
+    SquaredLoss,
+    Weighted,
     best_corrector,
     design_matrix,
     frank_wolfe,
@@ -155,7 +164,7 @@ def test_average_plane():
     assert points[0].blend(points[1], 1.0) is points[1]
 
 
-EPSILON = np.finfo(np.float64).eps
+EPSILON, TINY = np.finfo(np.float64).eps, np.finfo(np.float64).tiny
 NOWHERE = DenseVector(np.zeros(1))
 
 
@@ -164,40 +173,66 @@ def test_a_tangent_plane_knows_how_large_the_parts_of_its_offset_are():
     evaluation = p.problem.null.evaluation
     assert evaluation.offset_size > abs(evaluation.offset)
     assert AveragePlane.tangent(evaluation).offset_size == evaluation.offset_size
-    # Zero says that all parts have the offset's sign.
     entropy = problem("logistic", "l2", False).problem.null.evaluation
-    assert entropy.offset_size == 0.0
-    assert AveragePlane.tangent(entropy).offset_size == entropy.offset > 0.0
+    assert entropy.offset_size == entropy.offset > 0.0  # a sum of positive numbers
 
 
-def test_each_average_rounds_the_residual_once_more():
-    """Half a unit in the last place for each of two products and a sum; old errors fade with their planes."""
-    plane = AveragePlane(np.ones(1), 0.0, 1.0)
-    assert plane.rounding == 0.0
+def test_each_average_rounds_residual_and_offset_once_more():
+    """Half a unit in the last place for the weight, each of two products and a sum; old errors fade."""
+    plane = AveragePlane(np.ones(1), 5.0, 1.0, 8.0)
+    assert (plane.residual_error, plane.offset_error) == (TINY, 0.0)
+    small = AveragePlane(np.ones(1), 0.0, 1e-3, 1e-2)
     once = plane.blend(plane, 0.25)
-    assert once.rounding == 1.5 * EPSILON
-    assert once.blend(plane, 0.25).rounding == (0.75 * 1.5 + 1.5) * EPSILON
-    assert plane.blend(once, 0.25).rounding == (0.25 * 1.5 + 1.5) * EPSILON
-    assert once.blend(plane, 1.0).rounding == 0.0
+    assert once.residual_error == pytest.approx(2.0 * EPSILON, rel=1e-12)
+    assert once.offset_error == pytest.approx(16.0 * EPSILON, rel=1e-12)
+    for past, newest, share in ((once, small, 0.75), (small, once, 0.25)):
+        twice = past.blend(newest, 0.25)
+        # An error stays as large as it was, however much smaller than its plane the average is.
+        assert twice.residual_error == pytest.approx((2.0 * share + 2.0 * twice.size) * EPSILON, rel=1e-12)
+        rounded = 16.0 * share + 2.0 * twice.offset_size
+        assert twice.offset_error == pytest.approx(rounded * EPSILON, rel=1e-12)
+    assert once.blend(plane, 1.0) is plane
+
+
+def test_errors_of_averages_are_bounds():
+    """In exact arithmetic, over many averages of planes that become smaller."""
+    rng = np.random.default_rng(0)
+    for decay in (1.0, 0.99, 0.9):
+        planes = [rng.normal(size=2) * decay**k for k in range(300)]
+        average = AveragePlane(np.array([planes[0][0]]), planes[0][1], *np.abs(planes[0]))
+        exact = [Fraction(float(number)) for number in planes[0]]
+        for k, (residual, offset) in enumerate(planes[1:], 1):
+            newest = AveragePlane(np.array([residual]), offset, abs(residual), abs(offset))
+            weight = 2.0 / (k + 2.0)
+            average = average.blend(newest, weight)
+            share = Fraction(weight)
+            following = [Fraction(float(number)) for number in planes[k]]
+            exact = [(1 - share) * a + share * b for a, b in zip(exact, following, strict=True)]
+            assert abs(Fraction(float(average.residual[0])) - exact[0]) <= Fraction(average.residual_error)
+            assert abs(Fraction(float(average.offset)) - exact[1]) <= Fraction(average.offset_error)
 
 
 @pytest.mark.parametrize(
     "plane, minimum, effect, allowance",
     [
         # What the oracle was off, without any rounding that is larger than the smallest numbers.
-        (AveragePlane(np.ones(1), 0.0, 0.0), (0.0, 0.125), (0.0, 0.0), 0.125),
+        (AveragePlane(np.ones(1), 0.0, 0.0, 0.0), (0.0, 0.125), (0.0, 0.0, 0.0), 0.125),
         # The rounding of a product with the data, for a residual of this size.
-        (AveragePlane(np.ones(1), 0.0, 3.0), (0.0, 0.0), (0.25, 0.0), 0.75),
-        # The rounding of averages, in proportion to the entries of the direction.
-        (AveragePlane(np.ones(1), 0.0, 3.0, 0.0, 1e-3), (0.0, 0.0), (0.0, 2.0), 6e-3),
+        (AveragePlane(np.ones(1), 0.0, 3.0, 0.0), (0.0, 0.0), (0.25, 0.0, 0.0), 0.75),
+        # Products with the data that underflow, whatever the size.
+        (AveragePlane(np.ones(1), 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.25, 0.0), 0.25),
+        # The rounding of averages, of the residual and of the offset.
+        (AveragePlane(np.ones(1), 0.0, 0.0, 0.0, 1e-3), (0.0, 0.0), (0.0, 0.0, 2.0), 2e-3),
+        (AveragePlane(np.ones(1), 0.0, 0.0, 0.0, 0.0, 1e-3), (0.0, 0.0), (0.0, 0.0, 2.0), 1e-3),
         # The rounding of the offset, whose parts may have cancelled, and of the minimum, of either sign.
-        (AveragePlane(np.ones(1), 0.0, 0.0, 1e6), (0.0, 0.0), (0.0, 0.0), 64e6 * EPSILON),
-        (AveragePlane(np.ones(1), 1e6, 0.0, 0.0), (-1e6, 0.0), (0.0, 0.0), 64e6 * EPSILON),
-        (AveragePlane(np.ones(1), -1e6, 0.0, 0.0), (1e6, 0.0), (0.0, 0.0), 64e6 * EPSILON),
-        # Numbers so small that they have lost digits.
-        (AveragePlane(np.ones(1), 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), np.finfo(np.float64).tiny),
+        (AveragePlane(np.ones(1), 0.0, 0.0, 1e6), (0.0, 0.0), (0.0, 0.0, 0.0), 64e6 * EPSILON),
+        (AveragePlane(np.ones(1), 1e6, 0.0, 0.0), (-1e6, 0.0), (0.0, 0.0, 0.0), 64e6 * EPSILON),
+        (AveragePlane(np.ones(1), -1e6, 0.0, 0.0), (1e6, 0.0), (0.0, 0.0, 0.0), 64e6 * EPSILON),
+        # Numbers so small that they have lost digits, in the sums and in the residual.
+        (AveragePlane(np.ones(1), 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0, 0.0), TINY),
+        (AveragePlane(np.ones(1), 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0, 1e300), 1e300 * TINY),
     ],
-    ids=["slack", "product", "average", "offset", "fall", "rise", "tiny"],
+    ids="slack product underflow average averages offset fall rise tiny residual".split(),  # noqa: SIM905
 )
 def test_what_a_bound_allows_for(plane, minimum, effect, allowance):
     """Each alone: the bound is `offset` plus the minimum's value, less this."""
@@ -285,3 +320,65 @@ def exact_loss(X, y, weights, x):
         p = 1 / (1 + np.exp(-(z + intercept)))
         intercept -= (weights * (p - (y > 0))).sum() / (weights * p * (1 - p)).sum()
     return (weights * np.log1p(np.exp(-y * (z + intercept)))).sum()
+
+
+def test_bound_survives_underflow():
+    """Products of data and residuals have lost their digits, and the set is so large that it matters."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y = 1e-300 * rng.normal(size=(8, 3)), 1e-20 * rng.normal(size=8)
+        p = Problem(SquaredLoss(y, np.full(8, 1 / 8)), design_matrix(X), L1Ball(3e279))
+        result = frank_wolfe(p, momentum=MOMENTA["adaptive"], corrector=best_corrector(p), max_iter=30)
+        errors = X.astype(np.longdouble) @ result.x.astype(np.longdouble) - y
+        assert result.lower_bound <= (errors**2).mean() / 2
+        assert result.gap >= 0.0
+
+
+def test_bound_of_many_samples_in_rare_classes():
+    """The residuals of a class cancel in their sum, which pairwise summation finds and sequences do not."""
+    n, n_classes = 20_000, 3
+    weights = np.full(n, 1 / n)
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        rare = 1e-2 * rng.uniform(size=2)
+        labels = rng.choice(n_classes, n, p=[1 - rare.sum(), *rare])
+        labels[:n_classes] = np.arange(n_classes)
+        found = MultinomialLoss(labels, n_classes, weights, True).evaluate(np.zeros((n, n_classes)))
+        counts = np.bincount(labels).astype(np.longdouble)
+        exact = -(counts / n * np.log(counts / n)).sum()
+        assert found.offset <= exact + 64 * EPSILON * found.offset_size
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize("constraint", [LInfBall(1.0), LInfBall(1e-3), L1Ball(50.0)], ids=str)
+def test_a_gap_is_not_negative_where_predictions_are_long_sums(loss, constraint):
+    """Two samples with many features that are all alike: rounding has the objective below the optimum."""
+    n_features = 20_000
+    X = np.repeat([[0.7], [0.7 * (1 - 1e-6)]], n_features, axis=1)
+    weights = np.array([0.25, 0.75])
+    for momentum in (NoMomentum(), Weighted(), GapRestart(Weighted(), 1e3)):
+        targets = np.array([1.0, -1.0]) * (1.0 if loss == "logistic" else 1e-5)
+        problem = Problem(
+            {"logistic": LogisticLoss, "squared": SquaredLoss}[loss](targets, weights, True),
+            design_matrix(X),
+            constraint,
+        )
+        result = frank_wolfe(problem, momentum=momentum, max_iter=30)
+        assert result.gap >= 0.0
+        assert result.trace["gap"].min() >= 0.0
+        assert result.lower_bound == result.objective - result.gap
+
+
+def test_a_restart_where_rounding_has_the_objective_below_the_bound():
+    """There is no gap to count iterations by, and none to close."""
+    cut = Cut(AveragePlane(np.ones(1), 0.0, 0.0, 0.0), np.zeros(1), LinearMinimum(NOWHERE, 1.0), 1.0)
+    higher = replace(cut, bound=1.0 + EPSILON)
+
+    class Planes:
+        past, newest, objective = cut, higher, 1.0
+
+        def average(self, weight):
+            return higher
+
+    choice = GapRestart(Weighted(), 5.0).choose(Planes(), 3.0)
+    assert (choice.restarted, choice.clock, choice.weight) == (False, 3.0, 0.4)

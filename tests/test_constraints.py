@@ -526,3 +526,49 @@ def test_a_constraint_of_ones_own_starts_at_an_atom_and_cold():
     assert UnitVectors().contains_zero is False
     assert UnitVectors().scale_into(np.ones(3)) is None
     assert LInfBall(1.0).contains_zero
+
+
+def test_a_group_with_many_features_is_found_up_to_its_slack():
+    """Squares are added up in sequence: of two groups that are nearly alike the smaller one may win."""
+    n = 100_000
+    groups = np.append(np.zeros(n, dtype=np.intp), np.ones(n, dtype=np.intp))
+    for value in (0.1, 0.3, 0.37):
+        direction = np.append(np.full(n, value), np.full(n, value * (1 - 1e-13)))
+        minimum = GroupBall(1.0, groups).lmo(direction)
+        exact = -float(np.sqrt(n) * np.longdouble(value))
+        assert minimum.value - minimum.slack <= exact * (1 - 1e-15)
+        assert minimum.slack <= 1e-9 * -exact
+
+
+@pytest.mark.parametrize("exponent", [-60, 0, 60])
+@pytest.mark.parametrize("form", ["array", "entries"])
+def test_weights_of_a_wide_range(exponent, form):
+    """Rows and columns whose weights differ by 120 powers of ten: nothing overflows, nothing is lost."""
+    rng = np.random.default_rng(0)
+    row_weights = 10.0 ** np.linspace(-60, 60, 6)
+    column_weights = 10.0 ** np.linspace(exponent, 0, 5)
+    entries = ObservedEntries(np.repeat(np.arange(6), 5), np.tile(np.arange(5), 6), (6, 5))
+    # Entries that are all of one size once they are weighted, and the largest of them at the heaviest row.
+    dense = rng.normal(size=(6, 5)) * np.outer(row_weights, column_weights)
+    expected = -2.0 * np.linalg.svd(dense / np.outer(row_weights, column_weights), compute_uv=False)[0]
+    direction = dense if form == "array" else entries.adjoint(dense.ravel())
+    minimum = WeightedNuclearBall(2.0, row_weights, column_weights).lmo(direction)
+    assert minimum.value - minimum.slack <= expected * (1 - 1e-15)
+    assert minimum.value == pytest.approx(expected, rel=1e-9)
+    weighted = np.outer(minimum.atom.left * row_weights, minimum.atom.right * column_weights)
+    assert np.linalg.norm(minimum.atom.scale * weighted) == pytest.approx(2.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [1e-80, 1e80])
+def test_weights_that_are_out_of_range(wrong):
+    ball = WeightedNuclearBall(1.0, np.array([1.0, wrong]), np.ones(3))
+    with pytest.raises(ValueError, match=r"row_weights must be from 1e-70 to 1e\+70"):
+        ball.check((2, 3))
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-310, 0.0])
+def test_the_nuclear_oracle_of_hardly_anything(scale):
+    direction = scale * np.ones((4, 3))
+    minimum = NuclearBall(5.0).lmo(direction)
+    assert minimum.value - minimum.slack <= -5.0 * np.sqrt(12.0) * scale * (1 - 1e-12)
+    assert minimum.slack <= max(1e-300, 1e-12 * -minimum.value)

@@ -76,8 +76,9 @@ def test_squared_norm(format, scale, n_outputs):
 def test_zero_design(format):
     design = design_matrix(FORMATS[format](np.zeros((3, 2))))
     assert design.squared_norm(np.ones(3)) == 0.0
-    for numbers in (design.adjoint_size(), design.adjoint_error(), design.squares(np.ones(3))):
+    for numbers in (design.adjoint_size(), design.squares(np.ones(3))):
         np.testing.assert_array_equal(numbers, np.zeros(2))
+    assert np.all(design.adjoint_error(1.0) == np.finfo(np.float64).tiny)  # no more than what may underflow
     np.testing.assert_array_equal(design.gram(np.ones(3)), np.zeros((2, 2)))
 
 
@@ -130,7 +131,7 @@ def test_stored_duplicates_are_summed_without_touching_the_input(kind, cheap, mo
     np.testing.assert_array_equal(design.squares(weights), weights @ dense**2)
     np.testing.assert_allclose(design.gram(weights), dense.T @ (weights[:, np.newaxis] * dense))
     np.testing.assert_array_equal(design.adjoint_size(), np.abs(dense).max(axis=0))
-    np.testing.assert_array_equal(design.adjoint_error(), design_matrix(plain).adjoint_error())
+    np.testing.assert_array_equal(design.adjoint_error(1.0), design_matrix(plain).adjoint_error(1.0))
     assert X.nnz == 4
 
 
@@ -178,7 +179,7 @@ def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
     exact = terms.sum(axis=0)
     size = float(np.abs(residual).sum())
     design = design_matrix(FORMATS[format](X), n_outputs)
-    bound, found = design.adjoint_error() * size, design.adjoint(residual)
+    bound, found = design.adjoint_error(1.0) * size, design.adjoint(residual)
     if n_outputs:
         both = design.adjoint(np.column_stack([residual, -residual]))
         assert bound.shape == both.shape
@@ -190,7 +191,7 @@ def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
     assert np.all(np.abs(in_sequence - exact) <= bound)
     # And yet it is no more than every rounding at its worst: some for each stored product.
     stored = np.count_nonzero(X, axis=0) if sparse.issparse(FORMATS[format](X[:1])) else n
-    assert np.all(bound <= EPSILON * (stored + 10) * np.abs(X).max(axis=0) * size)
+    assert np.all(bound <= EPSILON * (stored + 70) * np.abs(X).max(axis=0) * size)
 
 
 def test_errors_of_long_sums_are_of_the_order_of_their_length():
@@ -199,7 +200,7 @@ def test_errors_of_long_sums_are_of_the_order_of_their_length():
     design = design_matrix(sparse.csr_matrix(X))
     exact = float((X[:, 0].astype(np.longdouble) * residual).sum())
     error = abs(design.adjoint(residual)[0] - exact) / np.abs(residual).sum()
-    assert np.sqrt(len(X)) * EPSILON < error <= design.adjoint_error()[0]
+    assert np.sqrt(len(X)) * EPSILON < error <= design.adjoint_error(1.0)[0]
 
 
 @with_all_formats

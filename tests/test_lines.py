@@ -64,7 +64,9 @@ class PiecewiseQuadratic(Loss):
         area = float(((slopes[1:] + slopes[:-1]) / 2.0) @ np.diff(knots))
         value = self.origin + (area if z >= 0.0 else -area)
         slope = self.slope(z)
-        return Evaluation(value, np.array([slope]), value - slope * z, max(abs(slope), self.parts))
+        offset_size = abs(value) + abs(slope * z)
+        size = max(abs(slope), self.parts)
+        return Evaluation(value, np.array([slope]), value - slope * z, size, offset_size)
 
     def curvature_along(self, evaluation, change):
         """Nothing, where the slope is that of a flat end; else what the piece with this slope has."""
@@ -105,7 +107,7 @@ def make_line(loss_name, intercept, seed, towards):
 def test_line_search_is_exact(loss_name, intercept, towards):
     for seed in range(8):
         line = make_line(loss_name, intercept, seed, towards)
-        step = LineSearch().step(line)
+        step = LineSearch().step(line).step
         reference = minimize_scalar(
             lambda t, line=line: line.at(t).value, bounds=(0, 1), method="bounded", options={"xatol": 1e-10}
         )
@@ -144,7 +146,7 @@ def test_a_search_ends_where_the_slope_is_a_fraction_of_the_first(precision):
             continue
         n_found += 1
         tried = list(steps)
-        slopes = [float(line.at(step).residual @ line.change) for step in [0.0, *tried]]
+        slopes = [float(line.at(step).evaluation.residual @ line.change) for step in [0.0, *tried]]
         assert abs(slopes[-1]) <= precision * -slopes[0] * (1 + 1e-9)
         assert all(abs(slope) > precision * -slopes[0] for slope in slopes[:-1])
         assert found.step == pytest.approx(tried[-1], rel=1e-9)
@@ -231,7 +233,7 @@ def test_a_slope_of_nothing_may_lie_uphill(first_step):
     """Where even the first slope is rounding, all slopes look flat; the values tell."""
     loss = PiecewiseQuadratic((0.0, 1000.0), (-1e-16, 8e-16), np.ones(1), origin=1.0, parts=1.0)
     line = line_of(loss, [0.0], [1000.0])
-    assert abs(line.at(1.0).residual[0]) <= 4 * np.finfo(float).eps
+    assert abs(line.at(1.0).evaluation.residual[0]) <= 4 * np.finfo(float).eps
     assert line.at(1.0).value > line.evaluation.value * (1 + 1e-13)
     found = search(line, 0.3, first_step)
     assert found is None or found.evaluation.value <= line.evaluation.value

@@ -203,3 +203,35 @@ def test_subset_without_all_classes_is_no_problem():
     _, weights, signs, labels, _ = data()
     assert LogisticLoss(signs, weights).subset(np.flatnonzero(signs > 0)) is None
     assert MultinomialLoss(labels, N_CLASSES, weights).subset(np.flatnonzero(labels != 1)) is None
+
+
+def test_size_of_a_balanced_residual():
+    """Where the intercepts could not be found, the residual that sums to zero is another one, and larger."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(12) % 3
+    ratios = []
+    for scale in 10.0 ** rng.uniform(0, 20, size=200):
+        found = MultinomialLoss(labels, 3, np.full(12, 1 / 12), True).evaluate(
+            scale * rng.normal(size=(12, 3))
+        )
+        ratios.append(np.abs(found.residual).sum() / found.size)
+    assert max(ratios) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("mean", [1e4, 1e8])
+@pytest.mark.parametrize("name", ["logistic", "multinomial", "squared"])
+def test_curvature_along_a_change_with_a_large_mean(name, mean):
+    """The intercept takes the mean; nothing of the rest may be lost in it."""
+    rng = np.random.default_rng(0)
+    weights = np.full(30, 1 / 30)
+    loss = {
+        "logistic": LogisticLoss(np.where(np.arange(30) % 3, 1.0, -1.0), weights, True),
+        "multinomial": MultinomialLoss(np.arange(30) % 3, 3, weights, True),
+        "squared": SquaredLoss(rng.normal(size=30), weights, True),
+    }[name]
+    shape = (30, 3) if name == "multinomial" else 30
+    point, change = loss.evaluate(rng.normal(size=shape)), rng.normal(size=shape)
+    expected = loss.curvature_along(point, change)
+    assert loss.curvature_along(point, change + mean) == pytest.approx(expected, rel=1e-12 * mean)
+    apply = loss.hessian(point).apply
+    np.testing.assert_allclose(apply(change + mean), apply(change), rtol=1e-12 * mean, atol=1e-15 * mean)

@@ -38,7 +38,7 @@ ROUND = problem("logistic", "l2", False)
 def cut(bound, name=0):
     """A cut with this bound; its atom is the coordinate `name`."""
     atom = SparseVector(np.array([name]), np.ones(1))
-    return Cut(AveragePlane(np.zeros(1), 0.0, 0.0), np.zeros(4), LinearMinimum(atom, 0.0), bound)
+    return Cut(AveragePlane(np.zeros(1), 0.0, 0.0, 0.0), np.zeros(4), LinearMinimum(atom, 0.0), bound)
 
 
 @dataclass

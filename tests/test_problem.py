@@ -13,8 +13,10 @@ from skfw.engine import (
     L1Ball,
     L2Ball,
     LineSearch,
+    LInfBall,
     LogisticLoss,
     MultinomialLoss,
+    ObservedEntries,
     Problem,
     Simplex,
     SquaredLoss,
@@ -265,3 +267,32 @@ def test_sample_start(constraint):
     assert warm.n_iter < cold.n_iter
     few = design_matrix(X[:1000])
     assert sample_start(Problem(p.loss.subset(np.arange(1000)), few, constraint)) is None
+
+
+def test_observed_entries_need_atoms_of_rank_one():
+    entries = ObservedEntries(np.array([0, 1]), np.array([1, 0]), (2, 2))
+    loss = SquaredLoss(np.ones(2), np.full(2, 0.5))
+    with pytest.raises(ValueError, match=r"rank-one atoms, such as NuclearBall; got constraint=L1Ball"):
+        Problem(loss, entries, L1Ball(1.0))
+
+
+@pytest.mark.parametrize(
+    "loss, radius",
+    [(LogisticLoss, 1e305), (SquaredLoss, 1e305), (SquaredLoss, 1e160)],
+    ids=["logistic", "squared", "squares"],
+)
+@pytest.mark.parametrize("ball", [L1Ball, L2Ball, LInfBall])
+def test_data_times_radius_is_too_large(loss, radius, ball):
+    """It is said so before anything overflows."""
+    large = Problem(
+        loss(np.array([1.0, -1.0]), np.full(2, 0.5)), design_matrix(10.0 * np.eye(2)), ball(radius)
+    )
+    with pytest.raises(ValueError, match="too large for floating-point numbers"):
+        frank_wolfe(large, max_iter=3)
+
+
+def test_data_near_the_largest_number():
+    design = design_matrix(np.array([[1.7e308, 1.7e308], [1.0, -1.7e308]]))
+    large = Problem(LogisticLoss(np.array([1.0, -1.0]), np.full(2, 0.5)), design, LInfBall(1.0))
+    with pytest.raises(ValueError, match="too large for floating-point numbers"):
+        frank_wolfe(large, max_iter=3)

@@ -114,8 +114,8 @@ class BlockDesign(Design):
     def adjoint_size(self):
         return self.design.adjoint_size()
 
-    def adjoint_error(self):
-        return self.design.adjoint_error()
+    def adjoint_error(self, size):
+        return self.design.adjoint_error(size)
 
     def squared_norm(self, weights):
         return self.design.squared_norm(join(weights))

@@ -25,6 +25,7 @@ from skfw.engine import (
     Problem,
     Simplex,
     SquaredLoss,
+    StepRule,
     Uniform,
     Weighted,
     design_matrix,
@@ -349,3 +350,35 @@ def test_averages_of_sparse_directions_are_those_of_dense_ones():
     assert np.any((runs[0].trace["weight"] > 0.0) & (runs[0].trace["weight"] < 1.0))
     for name in ("objective", "lower_bound", "weight"):
         np.testing.assert_allclose(runs[0].trace[name], runs[1].trace[name], rtol=1e-6)
+
+
+def test_a_run_is_never_worse_than_its_start():
+    """Where rounding has spoiled the predictions, what steps seemed to win may be none."""
+    loss = LogisticLoss(np.array([1.0, -1.0]), np.array([0.6, 0.4]))
+
+    class Misleading(StepRule):
+        """A step whose loss is not that of the model it leads to."""
+
+        def step(self, segment):
+            end = segment.at(0.5)
+            return replace(end, evaluation=replace(end.evaluation, value=1e-9))
+
+    problem = Problem(loss, design_matrix(np.ones((2, 2))), L1Ball(100.0))
+    result = frank_wolfe(problem, step_rule=Misleading(), max_iter=5)
+    assert result.trace["objective"][1] == 1e-9
+    assert result.objective == problem.null.value
+    np.testing.assert_array_equal(result.x, np.zeros(2))
+    assert result.gap == result.objective - result.lower_bound >= 0.0
+
+
+def test_an_evaluation_of_a_step_rule_is_not_made_again():
+    calls = []
+
+    class Counted(type(P.loss)):
+        def evaluate(self, predictions, intercept=0.0):
+            calls.append(predictions)
+            return super().evaluate(predictions, intercept)
+
+    loss = Counted(**{name: getattr(P.loss, name) for name in ("targets", "weights", "fit_intercept")})
+    frank_wolfe(Problem(loss, P.data, P.constraint), step_rule=ParameterFree(), max_iter=10)
+    assert len(calls) == 1 + 10 + 1  # the start, the steps, and the best iterate at the end

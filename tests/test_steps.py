@@ -29,11 +29,14 @@ def test_smooth_and_directional_minimise_their_bounds(loss_name, intercept, towa
             Directional(): p.problem.loss.curvature_bound(segment.change),
         }
         for rule, curvature in bounds.items():
-            step = rule.step(segment)
+            end = rule.step(segment)
+            step = end.step
             assert step == pytest.approx(np.clip(-slope / curvature, 0, 1), abs=1e-14)
             bound = segment.evaluation.value + slope * step + curvature * step**2 / 2
-            assert segment.at(step).value <= bound + 1e-14
-        assert Directional().step(segment) >= Smooth(p.lipschitz).step(segment) - 1e-14
+            assert end.value <= bound + 1e-14
+            np.testing.assert_allclose(end.predictions, segment.predictions + step * segment.change)
+            assert end.value == pytest.approx(segment.loss.evaluate(end.predictions).value, rel=1e-14)
+        assert Directional().step(segment).step >= Smooth(p.lipschitz).step(segment).step - 1e-14
 
 
 def test_a_step_goes_no_further_than_the_atom():
@@ -42,7 +45,7 @@ def test_a_step_goes_no_further_than_the_atom():
     slopes = p.data.adjoint(p.null.evaluation.residual)
     short = p.segment(p.null, DenseVector(-1e-3 * slopes), 0.25)
     for rule in (Smooth(p.lipschitz), Directional(), LineSearch()):
-        assert rule.step(short) == 1.0
+        assert rule.step(short).step == 1.0
 
 
 @pytest.mark.parametrize("rule", [Smooth(1.0), Directional(), LineSearch()])
@@ -50,7 +53,10 @@ def test_no_step_uphill_or_along_nothing(rule):
     p = problem("logistic", "l2", True).problem
     nowhere = p.segment(p.null, DenseVector(np.zeros(4)), 0.5)
     uphill = replace(nowhere, change=p.null.evaluation.residual, atom=DenseVector(np.ones(4)))
-    assert rule.step(nowhere) == rule.step(uphill) == 0.0
+    for segment in (nowhere, uphill):
+        end = rule.step(segment)
+        assert end.step == 0.0
+        assert end.evaluation is segment.evaluation  # and nothing is evaluated
 
 
 @pytest.mark.parametrize("rule", [Directional(), LineSearch()])
@@ -63,8 +69,8 @@ def test_steps_along_an_immense_change(rule):
         Segment(loss, data, z, loss.evaluate(z), scale * change, z, DenseVector(z), 0.5)
         for scale in (10.0, 1e201)
     )
-    assert rule.step(immense) * 1e200 == pytest.approx(rule.step(small))
+    assert rule.step(immense).step * 1e200 == pytest.approx(rule.step(small).step)
 
 
 def test_parameter_free_step_is_the_momentums():
-    assert ParameterFree().step(make_segment("squared", False, 0)[1]) == 0.25
+    assert ParameterFree().step(make_segment("squared", False, 0)[1]).step == 0.25

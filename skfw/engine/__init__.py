@@ -2,7 +2,7 @@
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
 from ._certificate import AveragePlane, Cut, ErrorEffect
-from ._lines import Found, Line, Segment, search
+from ._lines import Line, LinePoint, Segment, search
 from ._momentum import Adaptive, Constant, FixedWeights, GapRestart, NoMomentum, Uniform, Weighted
 from ._problem import Problem
 from ._protocols import (
@@ -19,8 +19,10 @@ from ._protocols import (
     LinearMinimum,
     Loss,
     Momentum,
+    NuclearGeometry,
     Planes,
     Point,
+    SetWithRadius,
     StepRule,
 )
 from ._sampling import sample_start
@@ -93,6 +95,8 @@ __all__ = [
     "Simplex",
     "NuclearBall",
     "WeightedNuclearBall",
+    "SetWithRadius",
+    "NuclearGeometry",
     "LinearMinimum",
     "Hint",
     "Atom",
@@ -113,7 +117,7 @@ __all__ = [
     "StepRule",
     "Line",
     "Segment",
-    "Found",
+    "LinePoint",
     "search",
     "ParameterFree",
     "Smooth",

@@ -10,33 +10,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from ._protocols import Direction, Evaluation, LinearMinimum, SampleVector
+from ._sums import SUM_ROUNDING, TINY, UNIT_ROUNDOFF
 
-_EPSILON = float(np.finfo(np.float64).eps)
-# Offsets and minima are sums that were rounded; some units in the last place are subtracted from the bound,
-# and the smallest normal number.
-_ROUNDING, _TINY = 64.0 * _EPSILON, float(np.finfo(np.float64).tiny)
-# An average of two numbers is rounded three times, by half a unit in the last place each.
-_ROUNDINGS_OF_AN_AVERAGE = 1.5 * _EPSILON
+# An average of two numbers is rounded four times: one less the weight, two products, and their sum.
+_AVERAGE_ROUNDING = 4.0 * UNIT_ROUNDOFF
 
 
 @final
 @dataclass(frozen=True)
 class ErrorEffect:
-    """What rounding in a direction changes in its minimum, for residuals whose sizes sum to one.
+    """What errors in a direction change in its minimum.
 
     Attributes
     ----------
     product : float
-        The effect of the rounding of a product with the data.
-    relative : float
-        The effect of errors as large as the entries themselves; times a relative error it is that error's.
+        The effect of the rounding of a product with the data, for residuals whose sizes sum to one.
+    underflow : float
+        The effect of products with the data that underflow, whatever the residuals.
+    residual : float
+        The effect of errors in the residuals whose sizes sum to one.
     """
 
     product: float
-    relative: float
+    underflow: float
+    residual: float
 
 
 @final
@@ -54,40 +52,46 @@ class AveragePlane:
         An upper bound of the sum of the residual's absolute values.
     offset_size : float
         The sum of the absolute values of what `offset` is a sum of.
-    rounding : float
-        Relative error of the entries of the residual, or of its direction, from averaging.
+    residual_error, offset_error : float
+        Upper bounds of what averaging has changed in them: the sum of the sizes, and the size.
     """
 
     residual: SampleVector
     offset: float
     size: float
-    offset_size: float = 0.0
-    rounding: float = 0.0
+    offset_size: float
+    residual_error: float = TINY  # of entries that underflow
+    offset_error: float = 0.0
 
     @classmethod
     def tangent(cls, evaluation: Evaluation) -> AveragePlane:
         """Return the tangent plane at one point: an average of one."""
-        offset_size = max(abs(evaluation.offset), evaluation.offset_size)
-        return cls(evaluation.residual, evaluation.offset, evaluation.size, offset_size)
+        return cls(evaluation.residual, evaluation.offset, evaluation.size, evaluation.offset_size)
 
     def blend(self, newest: AveragePlane, weight: float) -> AveragePlane:
         """Return the average with another plane, which gets this weight."""
         if weight == 1.0:
             return newest
         past = 1.0 - weight
+        size = past * self.size + weight * newest.size
+        offset_size = past * self.offset_size + weight * newest.offset_size
+        residual_error = past * self.residual_error + weight * newest.residual_error
+        offset_error = past * self.offset_error + weight * newest.offset_error
         return AveragePlane(
             past * self.residual + weight * newest.residual,
             past * self.offset + weight * newest.offset,
-            past * self.size + weight * newest.size,
-            past * self.offset_size + weight * newest.offset_size,
-            past * self.rounding + weight * newest.rounding + _ROUNDINGS_OF_AN_AVERAGE,
+            size,
+            offset_size,
+            residual_error + _AVERAGE_ROUNDING * size + TINY,
+            offset_error + _AVERAGE_ROUNDING * offset_size,
         )
 
     def lower_bound(self, minimum: LinearMinimum, effect: ErrorEffect) -> float:
         """Return a lower bound of the plane over the set, given its minimum as the oracle found it."""
-        slack = minimum.slack + self.size * (effect.product + self.rounding * effect.relative)
-        slack += _ROUNDING * (self.offset_size + abs(minimum.value)) + _TINY
-        return self.offset + minimum.value - slack
+        slack = minimum.slack + self.offset_error + TINY
+        slack += self.size * effect.product + effect.underflow + self.residual_error * effect.residual
+        slack += SUM_ROUNDING * (self.offset_size + abs(minimum.value))
+        return float(self.offset + minimum.value - slack)
 
 
 @final

@@ -6,13 +6,25 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-import numpy as np
-
 from ._protocols import Atom, Data, Evaluation, Iterate, Loss, SampleVector
+from ._sums import NEGLIGIBLE_SUM
 
 _MAX_EVALUATIONS = 60
-# A slope of this fraction of what it is a sum of is rounding.
-_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
+
+
+@final
+@dataclass(frozen=True)
+class LinePoint:
+    """A point of a line: how far along it, the predictions there, and the loss."""
+
+    step: float
+    predictions: SampleVector
+    evaluation: Evaluation
+
+    @property
+    def value(self) -> float:
+        """The loss."""
+        return self.evaluation.value
 
 
 @dataclass(frozen=True)
@@ -41,15 +53,22 @@ class Line:
         return self.data.inner(self.evaluation.residual, self.normalised_change)
 
     @cached_property
+    def normalised_curvature_bound(self) -> float:
+        """Upper bound of the second derivative along `normalised_change`, at every point."""
+        return self.loss.curvature_bound(self.normalised_change)
+
+    @property
     def curvature_bound(self) -> float:
         """Upper bound of the second derivative in the step; at most L D^2."""
-        if not self.length:
-            return 0.0
-        return self.loss.curvature_bound(self.normalised_change) * self.length * self.length
+        return self.normalised_curvature_bound * self.length * self.length if self.length else 0.0
 
-    def at(self, step: float) -> Evaluation:
-        """Evaluate the loss after a step."""
-        return self.loss.evaluate(self.predictions + step * self.change, self.evaluation.intercept)
+    def at(self, step: float, near: Evaluation | None = None) -> LinePoint:
+        """Evaluate the loss after a step; `near` is an evaluation closer by than where the line begins."""
+        if step == 0.0:
+            return LinePoint(0.0, self.predictions, self.evaluation)
+        predictions = self.predictions + step * self.change
+        intercept = (near or self.evaluation).intercept
+        return LinePoint(step, predictions, self.loss.evaluate(predictions, intercept))
 
 
 @final
@@ -62,17 +81,7 @@ class Segment(Line):
     parameter_free_step: float
 
 
-@final
-@dataclass(frozen=True)
-class Found:
-    """Where a search along a line ended."""
-
-    step: float
-    predictions: SampleVector
-    evaluation: Evaluation
-
-
-def search(line: Line, precision: float, first_step: float | None = None) -> Found | None:
+def search(line: Line, precision: float, first_step: float | None = None) -> LinePoint | None:
     """Minimise the loss over the steps in [0, 1], by Newton's method kept inside a shrinking bracket.
 
     It ends where the slope is the fraction `precision` of the slope at the beginning; the loss is then within
@@ -91,9 +100,9 @@ def search(line: Line, precision: float, first_step: float | None = None) -> Fou
     # `high` (slope > 0, or the end of the line while that is untried).
     low, high, untried = 0.0, line.length, True
     position, slope, evaluation = 0.0, line.slope, line.evaluation
-    rounding = _ROUNDING * evaluation.size
+    rounding = NEGLIGIBLE_SUM * evaluation.size
     flat = max(precision * -slope, rounding)
-    lowest: Found | None = None
+    lowest: LinePoint | None = None
     for _ in range(_MAX_EVALUATIONS):
         if first_step is not None:
             position, first_step = first_step * line.length, None
@@ -106,11 +115,10 @@ def search(line: Line, precision: float, first_step: float | None = None) -> Fou
                 position = line.length
             else:
                 position = (low + high) / 2.0
-        predictions = line.predictions + position * line.normalised_change
-        evaluation = line.loss.evaluate(predictions, evaluation.intercept)
+        found = line.at(position / line.length, evaluation)
+        evaluation = found.evaluation
         slope = line.data.inner(evaluation.residual, line.normalised_change)
-        found = Found(position / line.length, predictions, evaluation)
-        falls = evaluation.value <= (1.0 + _ROUNDING) * line.evaluation.value
+        falls = evaluation.value <= (1.0 + NEGLIGIBLE_SUM) * line.evaluation.value
         if slope <= 0.0:
             low, lowest = position, found
         else:

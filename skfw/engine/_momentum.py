@@ -96,7 +96,7 @@ class GapRestart(Momentum):
 
     The paper compares the gap of the average plane at one iterate with the gap of the newest plane at the
     iterate before; here both belong to the same iterate. After a restart the iterations are counted from
-    ``2 L D^2 / gap``, at least their true number plus one, and the gap after k more is at most
+    ``2 L D^2 / gap``, which is at least their true number plus one, and the gap after k more is at most
     ``2 L D^2 / (k + that)``.
 
     Parameters
@@ -104,7 +104,8 @@ class GapRestart(Momentum):
     momentum : FixedWeights
         What chooses between restarts.
     scale : float
-        ``L D^2``: Lipschitz constant of the gradient times the squared diameter of the set, in one norm.
+        ``L D^2``: Lipschitz constant of the gradient times the squared diameter of the set, in one norm. The
+        guarantee needs a number that is not smaller.
         Where it is large compared with the gap, the weights after a restart are small and the average
         changes slowly: the guarantee gets better, the steps often do not.
     """
@@ -114,9 +115,10 @@ class GapRestart(Momentum):
 
     def choose(self, planes: Planes, clock: float) -> Choice:
         """Choose the newest plane if it proves a smaller gap than the past average, else as `momentum`."""
-        newest = planes.newest
-        if newest.bound > planes.past.bound:
-            clock = 2.0 * self.scale / (planes.objective - planes.past.bound)
+        newest, past_gap = planes.newest, planes.objective - planes.past.bound
+        # Where rounding has the objective below a bound, there is nothing left to win.
+        if newest.bound > planes.past.bound and past_gap > 0.0:
+            clock = 2.0 * self.scale / past_gap
             return Choice(newest, 1.0, clock, newest.minimum.atom, restarted=True)
         return self.momentum.choose(planes, clock)
 

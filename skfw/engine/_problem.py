@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar, final
 
@@ -48,16 +49,19 @@ class Problem(Generic[AnyData]):
     """
 
     def __init__(self, loss: Loss, data: AnyData, constraint: Constraint) -> None:
+        if data.low_rank and not constraint.low_rank:
+            raise ValueError(
+                f"constraint must be a set of matrices with rank-one atoms, such as NuclearBall; "
+                f"got constraint={constraint!r}."
+            )
         self.loss, self.data, self.constraint = loss, data, constraint
-        self._zero = data.zeros()
-        constraint.check(self._zero.shape)
+        self._free = _FreeProblem(loss, data)
+        constraint.check(self._free.zero.shape)
 
     def within(self, constraint: Constraint) -> Problem[AnyData]:
         """Return the same problem in another set; what is known of loss and data is kept."""
         problem = Problem(self.loss, self.data, constraint)
-        for name in ("null", "lipschitz"):
-            if name in vars(self):
-                vars(problem)[name] = vars(self)[name]
+        problem._free = self._free
         return problem
 
     def at(self, x: Iterate) -> Point:
@@ -69,10 +73,10 @@ class Problem(Generic[AnyData]):
         guess = 0.0 if near is None else near.intercept
         return Point(x, predictions, self.loss.evaluate(predictions, guess))
 
-    @cached_property
+    @property
     def null(self) -> Point:
         """The model that is zero, whether it is in the set or not."""
-        return self.at(self._zero)
+        return self._free.null
 
     @property
     def start(self) -> Point:
@@ -80,17 +84,17 @@ class Problem(Generic[AnyData]):
         if self.constraint.contains_zero:
             return self.null
         gradient = self.data.adjoint(self.null.evaluation.residual)
-        return self.at(self._zero + self.constraint.lmo(gradient).atom)
+        return self.at(self._free.zero + self.constraint.lmo(gradient).atom)
 
-    @cached_property
+    @property
     def lipschitz(self) -> float:
         """An upper bound of the Lipschitz constant of the gradient, in the Euclidean norm."""
-        return self.loss.curvature * self.data.squared_norm(self.loss.weights)
+        return self._free.lipschitz
 
     @cached_property
     def diameter(self) -> float:
         """The largest Euclidean distance between two points of the set."""
-        return float(self.constraint.diameter(self._zero.shape))
+        return float(self.constraint.diameter(self._free.zero.shape))
 
     @cached_property
     def sample(self) -> Problem[Data] | None:
@@ -119,11 +123,13 @@ class Problem(Generic[AnyData]):
 
     @cached_property
     def _error_effect(self) -> ErrorEffect:
-        effect = ErrorEffect(
-            self.constraint.error_effect(self.data.adjoint_error(), self._zero),
-            self.constraint.error_effect(self.data.adjoint_size(), self._zero),
-        )
-        if not (effect.product < np.inf and effect.relative < np.inf):
+        errors = self.data.adjoint_error(1.0), self.data.adjoint_error(0.0), self.data.adjoint_size()
+        with np.errstate(over="ignore"):
+            effect = ErrorEffect(
+                *(float(self.constraint.error_effect(error, self._free.zero)) for error in errors)
+            )
+        # The effect of the residuals is a bound of the predictions.
+        if not (effect.product < np.inf and effect.residual < self.loss.largest_prediction):
             raise ValueError(
                 "The data times the constraint's radius is too large for floating-point numbers."
             )
@@ -146,3 +152,25 @@ class Problem(Generic[AnyData]):
             atom,
             parameter_free_step,
         )
+
+
+@final
+@dataclass(frozen=True)
+class _FreeProblem:
+    """Loss and data without a set, with what problems in different sets share."""
+
+    loss: Loss
+    data: Data
+
+    @cached_property
+    def zero(self) -> Iterate:
+        return self.data.zeros()
+
+    @cached_property
+    def null(self) -> Point:
+        predictions = self.data.apply(self.zero)
+        return Point(self.zero, predictions, self.loss.evaluate(predictions))
+
+    @cached_property
+    def lipschitz(self) -> float:
+        return self.loss.curvature * self.data.squared_norm(self.loss.weights)

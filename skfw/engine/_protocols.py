@@ -25,7 +25,7 @@ from ._sums import euclidean_norm, inner
 
 if TYPE_CHECKING:
     from ._certificate import Cut
-    from ._lines import Segment
+    from ._lines import LinePoint, Segment
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Shape: TypeAlias = tuple[int, ...]
@@ -34,7 +34,9 @@ SampleVector: TypeAlias = Any
 Rows: TypeAlias = Any
 # A model: an array, or a `FactoredMatrix`. It supports `(1 - step) * x + step * atom` and has a `shape`.
 Iterate: TypeAlias = Any
-# A gradient: an array, or an `EntryMatrix`. It supports `+`, `*` by a number, `@`, `T` and `abs`.
+# A gradient: an array, or an `EntryMatrix`. It supports `a + b`, `number * a`, `a / number`, `abs(a)`,
+# `a @ b`, `a.T`, `a.shape`, `a.max()`, `a.ravel()`, `a.astype(kind)`, and products with a column on the left
+# and with a row on the right.
 Direction: TypeAlias = Any
 
 
@@ -51,21 +53,22 @@ class Evaluation:
     residual : SampleVector
         Its derivative with respect to the predictions.
     offset : float
-        Height of the plane at the origin, computed without cancellation.
+        Height of the plane at the origin.
     size : float
         An upper bound of the sum of the residual's absolute values.
+    offset_size : float
+        An upper bound of the sum of the absolute values of what `offset` is a sum of; `offset` itself where
+        all of these are positive.
     intercept : float or ndarray
         The best intercept at these predictions; zero for a loss without one.
-    offset_size : float
-        The sum of the absolute values of what `offset` is a sum of. Zero says that they have one sign.
     """
 
     value: float
     residual: SampleVector
     offset: float
     size: float
+    offset_size: float
     intercept: float | Array = 0.0
-    offset_size: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,13 @@ class Loss(ABC):
         Positive, summing to one.
     infimum : float
         A lower bound of the loss that is known before any work.
+    largest_prediction : float
+        The loss of predictions up to this size is finite.
     """
 
     curvature: ClassVar[float]
     infimum: ClassVar[float] = -np.inf
+    largest_prediction: ClassVar[float] = 1e300
     weights: SampleVector
 
     @abstractmethod
@@ -157,11 +163,14 @@ class Data(ABC):
     ----------
     kind : str
         What correctors are looked up by: "design" for a `Design`, "entries" for `Entries`.
+    low_rank : bool
+        Whether models are `FactoredMatrix` objects, so that atoms must have rank one.
     product_cost : float
         Rough seconds that `apply` and `adjoint` take together.
     """
 
     kind: ClassVar[str] = ""
+    low_rank: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -196,8 +205,11 @@ class Data(ABC):
         """Entrywise upper bound of ``A^T residual``, for residuals whose sizes sum to one."""
 
     @abstractmethod
-    def adjoint_error(self) -> Direction:
-        """Entrywise upper bound of the rounding error of `adjoint`, for residuals whose sizes sum to one."""
+    def adjoint_error(self, size: float) -> Direction:
+        """Entrywise upper bound of the rounding error of `adjoint`, for residuals whose sizes sum to `size`.
+
+        What remains at a size of zero is the effect of underflow, and zero where nothing is multiplied.
+        """
 
     @abstractmethod
     def squared_norm(self, weights: SampleVector) -> float:
@@ -271,6 +283,7 @@ class Entries(Data):
     """
 
     kind: ClassVar[str] = "entries"
+    low_rank: ClassVar[bool] = True
     shape: tuple[int, int]
 
     @abstractmethod
@@ -278,11 +291,11 @@ class Entries(Data):
         """Return the observed entries of ``left right^T``."""
 
     @abstractmethod
-    def margins(self, values: SampleVector) -> Array:
-        """Sum values of entries over each row, then over each column."""
+    def marginals(self, values: SampleVector) -> Array:
+        """Sum values of entries over each row, then over each column, in any order."""
 
     @abstractmethod
-    def spread(self, margins: Array) -> SampleVector:
+    def spread(self, marginals: Array) -> SampleVector:
         """Return, for each entry, the number of its row plus that of its column."""
 
 
@@ -360,7 +373,8 @@ class Constraint(ABC):
     contains_zero: bool = False
     #: Whether the oracle takes sparse directions and returns rank-one atoms, as matrix completion needs.
     low_rank: bool = False
-    #: What correctors are looked up by. A set without a corrector of its own is re-optimised atom by atom.
+    #: What correctors are looked up by. A set with a geometry is a `SetWithRadius` or a `NuclearGeometry`; a
+    #: set without one is re-optimised atom by atom.
     geometry: ClassVar[str] = ""
 
     @abstractmethod
@@ -408,6 +422,22 @@ class Constraint(ABC):
         for name, value in params.items():
             setattr(self, name, value)
         return self
+
+
+class SetWithRadius(Protocol):
+    """What the correctors for an l1 ball, an l2 ball and a simplex read of the set."""
+
+    radius: float
+
+
+class NuclearGeometry(SetWithRadius, Protocol):
+    """What the corrector for nuclear-norm balls reads of the set."""
+
+    random_state: int
+
+    def weights(self, shape: tuple[int, int]) -> tuple[Array, Array]:
+        """Return what rows and columns are multiplied by before the norm is taken."""
+        ...
 
 
 class Planes(Protocol):
@@ -490,8 +520,8 @@ class StepRule(ABC):
     """How far to go along a segment."""
 
     @abstractmethod
-    def step(self, segment: Segment) -> float:
-        """Return the step, in [0, 1]."""
+    def step(self, segment: Segment) -> LinePoint:
+        """Return where to go on the segment: ``segment.at(step)`` for a step in [0, 1]."""
 
 
 class Corrector(ABC):

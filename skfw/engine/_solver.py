@@ -169,19 +169,19 @@ def frank_wolfe(
     idle, last_gap = 0, np.inf
     for iteration in range(max_iter + 1):
         run.choose()
-        point, lower_bound, gap = run.point, run.lower_bound, run.best.value - run.lower_bound
-        atoms = problem.data.n_atoms(point.x)
-        state = State(iteration, point, atoms, lower_bound, gap)
+        atoms = problem.data.n_atoms(run.point.x)
+        state = State(iteration, run.point, atoms, run.lower_bound, run.gap)
         stopped = callback is not None and bool(callback(state))
-        idle, last_gap = 0 if gap < last_gap else idle + 1, gap
+        idle, last_gap = 0 if run.gap < last_gap else idle + 1, run.gap
         stalled = corrector is not None and idle >= _PATIENCE
         ends = stopped or stalled or iteration == max_iter
-        if ends or gap <= tolerance:
-            point, gap = run.settle()
+        if ends or run.gap <= tolerance:
+            run.settle()
+        objective, lower_bound, gap = run.point.value, run.lower_bound, run.gap
         last = ends or gap <= tolerance
         step = np.nan if last else run.move()
         trace.add(
-            objective=point.value,
+            objective=objective,
             lower_bound=lower_bound,
             gap=gap,
             step=step,
@@ -221,17 +221,27 @@ class _Run:
         start: Point,
     ) -> None:
         self.problem, self.momentum, self.step_rule, self.corrector = problem, momentum, step_rule, corrector
-        self.point = self.best = start
-        self.lower_bound = problem.loss.infimum
+        self.start = self.point = self.best = start
+        self._largest_bound = problem.loss.infimum
         self.n_restarts = 0
         self._past: Choice | None = None
         self._calls = count()
         # The largest curvature along a segment so far. It is at most L D^2, which need not be known.
         self._curvature = 0.0
 
+    @property
+    def lower_bound(self) -> float:
+        """The largest lower bound so far, or the best objective where rounding has that below it."""
+        return min(self._largest_bound, self.best.value)
+
+    @property
+    def gap(self) -> float:
+        """The certified gap of the best iterate."""
+        return self.best.value - self.lower_bound
+
     def choose(self) -> None:
         """Average the tangent plane at the iterate with the past ones: a lower bound of the optimum."""
-        accuracy = _ORACLE_SHARE * (self.best.value - self.lower_bound)
+        accuracy = _ORACLE_SHARE * self.gap
         past = self._past
         self.planes = _Planes(self.problem, past.cut if past else None, self.point, accuracy, self._calls)
         if past is None or self.corrector:  # which needs the gradient itself
@@ -241,7 +251,7 @@ class _Run:
         else:
             self.choice = self.momentum.choose(self.planes, past.clock + 1.0)
             self.n_restarts += self.choice.restarted
-        self.lower_bound = max(self.lower_bound, self.planes.best_bound)
+        self._largest_bound = max(self._largest_bound, self.planes.best_bound)
 
     def move(self) -> float:
         """Go to the next iterate; return the step that led there, zero where it was the corrector."""
@@ -266,17 +276,17 @@ class _Run:
             self.best = following
         return step
 
-    def settle(self) -> tuple[Point, float]:
-        """Predict the best iterate afresh, before its loss is relied on; return the iterate and the gap.
+    def settle(self) -> None:
+        """Predict the best iterate afresh, before its loss is relied on; it is never worse than the start.
 
         Predictions that were updated along lines keep the rounding errors of all that was added to them, even
         where it has cancelled since.
         """
         best = self.best
-        self.best = self.problem.point(best.x, self.problem.data.apply(best.x), best.evaluation)
+        afresh = self.problem.point(best.x, self.problem.data.apply(best.x), best.evaluation)
+        self.best = min(afresh, self.start, key=lambda point: point.value)
         if self.point is best:
-            self.point = self.best
-        return self.point, self.best.value - self.lower_bound
+            self.point = afresh
 
     def _segment(self) -> Segment:
         step = self.momentum.step(self.choice.clock)
@@ -288,13 +298,12 @@ class _Run:
     def _step(self) -> tuple[Point, float]:
         """Take a Frank-Wolfe step."""
         segment = self._segment()
-        step = self.step_rule.step(segment)
-        x = (1.0 - step) * segment.x + step * segment.atom
-        predictions = segment.predictions + step * segment.change
-        return self.problem.point(x, predictions, segment.evaluation), step
+        end = self.step_rule.step(segment)
+        x = (1.0 - end.step) * segment.x + end.step * segment.atom
+        return Point(x, end.predictions, end.evaluation), end.step
 
     def _keeps_promise(self, point: Point) -> bool:
-        """Whether the gap at `point` is within what the momentum guarantees there."""
+        """Whether the momentum guarantees a gap, and that at `point` is within it."""
         promise = self.momentum.promise(self.choice.clock)
         if not promise:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from ._lines import Segment, search
+from ._lines import LinePoint, Segment, search
 from ._protocols import StepRule
 
 # An exact search ends when the slope is this fraction of the slope at the start.
@@ -17,9 +17,9 @@ _PRECISION = 1e-8
 class ParameterFree(StepRule):
     """The step given by the iteration alone; see the momentum in use."""
 
-    def step(self, segment: Segment) -> float:
-        """Return the momentum's own step."""
-        return segment.parameter_free_step
+    def step(self, segment: Segment) -> LinePoint:
+        """Take the momentum's own step."""
+        return segment.at(segment.parameter_free_step)
 
 
 @final
@@ -35,12 +35,12 @@ class Smooth(StepRule):
 
     lipschitz: float
 
-    def step(self, segment: Segment) -> float:
-        """Return the minimiser of the bound, clipped to [0, 1]."""
+    def step(self, segment: Segment) -> LinePoint:
+        """Go to the minimum of the bound, clipped to [0, 1]."""
         if segment.length == 0.0:
-            return 0.0
+            return segment.at(0.0)
         curvature = self.lipschitz * segment.atom.squared_distance(segment.x)
-        return _clip(-segment.slope * segment.length, curvature)
+        return segment.at(_clip(-segment.slope * segment.length, curvature))
 
 
 @final
@@ -48,12 +48,11 @@ class Smooth(StepRule):
 class Directional(StepRule):
     """Like `Smooth`, with the curvature bound of the loss along this very segment in place of L."""
 
-    def step(self, segment: Segment) -> float:
-        """Return the minimiser of the bound, clipped to [0, 1]."""
+    def step(self, segment: Segment) -> LinePoint:
+        """Go to the minimum of the bound, clipped to [0, 1]."""
         if segment.length == 0.0:
-            return 0.0
-        curvature = segment.loss.curvature_bound(segment.normalised_change)
-        return _clip(-segment.slope / segment.length, curvature)
+            return segment.at(0.0)
+        return segment.at(_clip(-segment.slope / segment.length, segment.normalised_curvature_bound))
 
 
 @final
@@ -61,10 +60,9 @@ class Directional(StepRule):
 class LineSearch(StepRule):
     """The exact minimiser along the segment."""
 
-    def step(self, segment: Segment) -> float:
-        """Return the minimiser of the loss over [0, 1]."""
-        found = search(segment, _PRECISION)
-        return found.step if found else 0.0
+    def step(self, segment: Segment) -> LinePoint:
+        """Go to the minimum of the loss."""
+        return search(segment, _PRECISION) or segment.at(0.0)
 
 
 def _clip(fall: float, curvature: float) -> float:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .._atoms import DenseVector, SparseVector
 from .._protocols import Array, Hint, LinearMinimum, Shape
-from .._sums import euclidean_norm
+from .._sums import UNIT_ROUNDOFF, euclidean_norm
 from ._norm_ball import EntrywiseNormBall
 
 
@@ -193,12 +193,15 @@ class GroupBall(EntrywiseNormBall):
 
     def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball: the group with the largest norm takes it all."""
+        groups, outputs = np.asarray(self.groups), direction[0].size
         group = int(self._group_norms(direction).argmax())
-        features = np.flatnonzero(np.asarray(self.groups) == group)
+        features = np.flatnonzero(groups == group)
         values, value = _opposite(direction[features], self.radius)
-        outputs = direction[0].size
         indices = (features[:, np.newaxis] * outputs + np.arange(outputs)).ravel()
-        return LinearMinimum(SparseVector(indices, values.ravel()), value)
+        # The squares of a group are added up in sequence; another one may be larger by the rounding of that.
+        n_terms = int(np.bincount(groups).max()) * outputs
+        slack = 2.0 * UNIT_ROUNDOFF * n_terms * -value
+        return LinearMinimum(SparseVector(indices, values.ravel()), value, slack)
 
     def norm(self, x: Array) -> float:
         """Return the sum of the groups' Euclidean norms."""

@@ -11,18 +11,22 @@ import numpy as np
 from .._atoms import RankOne, singular_values
 from .._eigenvalues import largest_eigenvalue, start_noise
 from .._protocols import Array, Direction, Hint, Iterate, LinearMinimum, Shape
+from .._sums import TINY
 from ._norm_ball import NormBall
 
 # Up to this many rows or columns the Gram matrix of a direction is small enough for a dense eigensolver.
 _DENSE_LIMIT = 100
+# With smaller weights, or larger ones than the inverse, products with squares of them would overflow.
+_SMALLEST_WEIGHT = 1e-70
 
 
 class _NuclearNormBall(NormBall):
     """What the nuclear-norm ball and its weighted version share.
 
-    The oracle needs the largest singular value. For small matrices it is exact. Otherwise it is enclosed by
-    Lanczos' method, started near the last solution, to the accuracy the solver asks for; the width of the
-    enclosure is returned as slack. The enclosure is wrong with a probability of at most 1e-12 in each call.
+    The oracle needs the largest singular value. For small matrices it comes from a dense eigensolver.
+    Otherwise it is enclosed by Lanczos' method, started near the last solution, to the accuracy the solver
+    asks for. The width of the enclosure is returned as slack. It is wrong with a probability of at most 1e-12
+    in each call.
     """
 
     random_state: int
@@ -46,24 +50,30 @@ class _NuclearNormBall(NormBall):
     def lmo(self, direction: Direction, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball: the top singular vectors, with a minus sign."""
         hint = hint or Hint()
+        # Relative to the smallest weights and to the largest entry, so that nothing overflows or underflows.
         row_weights, column_weights = self.weights(direction.shape)
-        scale = float(abs(direction).max())
-        if scale == 0.0:
+        row_scales, column_scales = row_weights.min() / row_weights, column_weights.min() / column_weights
+        radius = self.radius / float(row_weights.min()) / float(column_weights.min())
+        largest = float(abs(direction).max())
+        if largest < TINY:
             rows, columns = np.eye(1, direction.shape[0])[0], np.eye(1, direction.shape[1])[0]
-            return LinearMinimum(RankOne(rows, columns, 0.0), 0.0)
-        matrix = (1.0 / row_weights)[:, np.newaxis] * (direction / scale) * (1.0 / column_weights)
+            slack = radius * largest * float(np.sqrt(np.prod(direction.shape)))
+            return LinearMinimum(RankOne(rows, columns, 0.0), 0.0, slack)
+        matrix = (row_scales / largest)[:, np.newaxis] * direction * column_scales
+        scale = float(abs(matrix).max())
+        matrix = matrix / scale
+        factor = radius * largest * scale
         wide = matrix.shape[0] < matrix.shape[1]
-        accuracy = hint.accuracy / self.radius / scale
+        accuracy = hint.accuracy / radius / largest / scale
         right, upper = self._top_right_vector(matrix.T if wide else matrix, accuracy, hint)
         image = matrix.T @ right if wide else matrix @ right
         norm = float(np.linalg.norm(image))
         left = image / norm
-        slack = self.radius * scale * max(upper - norm, 0.0)
         rows, columns = (right, left) if wide else (left, right)
-        rows, columns = rows / row_weights, columns / column_weights
+        rows, columns = row_scales * rows, column_scales * columns
         sizes = float(np.linalg.norm(rows)), float(np.linalg.norm(columns))
-        atom = RankOne(rows / sizes[0], columns / sizes[1], -self.radius * sizes[0] * sizes[1])
-        return LinearMinimum(atom, -self.radius * scale * norm, slack, memory=right)
+        atom = RankOne(rows / sizes[0], columns / sizes[1], -radius * sizes[0] * sizes[1])
+        return LinearMinimum(atom, -factor * norm, factor * max(upper - norm, 0.0), memory=right)
 
     def _top_right_vector(self, matrix: Any, accuracy: float, hint: Hint) -> tuple[Array, float]:
         """Return a right singular vector of a tall matrix, and an upper bound of all singular values."""
@@ -154,6 +164,11 @@ class WeightedNuclearBall(_NuclearNormBall):
                 raise ValueError(
                     f"{name}_weights must be {length} positive, finite numbers, one for each {name}; "
                     f"got an array of shape {weights.shape}."
+                )
+            if not _SMALLEST_WEIGHT < weights.min() <= weights.max() < 1.0 / _SMALLEST_WEIGHT:
+                raise ValueError(
+                    f"{name}_weights must be from {_SMALLEST_WEIGHT:g} to {1.0 / _SMALLEST_WEIGHT:g}; "
+                    f"got weights from {weights.min():g} to {weights.max():g}."
                 )
 
     def diameter(self, shape: Shape) -> float:

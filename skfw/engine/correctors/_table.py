@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from .._problem import Problem
-from .._protocols import Corrector, Data
+from .._protocols import Corrector, Data, NuclearGeometry, SetWithRadius
 from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
 from ._euclidean_ball import EuclideanBall
@@ -20,22 +20,22 @@ def best_corrector(problem: Problem[Data]) -> Corrector:
     return make(problem)
 
 
-def _coordinates(problem: Any, signed: bool) -> Corrector:
-    return ActiveCoordinates(problem, problem.constraint.radius, signed)
+def _coordinates(problem: Problem[Any], signed: bool) -> Corrector:
+    return ActiveCoordinates(problem, cast(SetWithRadius, problem.constraint).radius, signed)
 
 
-def _ball(problem: Any) -> Corrector:
-    return EuclideanBall(problem, problem.constraint.radius)
+def _ball(problem: Problem[Any]) -> Corrector:
+    return EuclideanBall(problem, cast(SetWithRadius, problem.constraint).radius)
 
 
-def _factors(problem: Any) -> Corrector:
-    ball = problem.constraint
+def _factors(problem: Problem[Any]) -> Corrector:
+    ball = cast(NuclearGeometry, problem.constraint)
     row_weights, column_weights = ball.weights(problem.data.shape)
     return FactorDescent(problem, ball.radius, row_weights, column_weights, ball.random_state)
 
 
 # By the geometry of the set and the kind of the data, which say what attributes these have.
-_CORRECTORS: dict[tuple[str, str], Callable[[Any], Corrector]] = {
+_CORRECTORS: dict[tuple[str, str], Callable[[Problem[Any]], Corrector]] = {
     ("l1 ball", "design"): partial(_coordinates, signed=True),
     ("simplex", "design"): partial(_coordinates, signed=False),
     ("l2 ball", "design"): _ball,

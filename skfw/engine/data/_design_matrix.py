@@ -18,6 +18,7 @@ from scipy import sparse
 from .. import _costs
 from .._eigenvalues import largest_eigenvalue, start_noise
 from .._protocols import Array, Design
+from .._sums import TINY, sum_error
 
 # Rows of a float32 array that are converted to float64 at a time: large enough for BLAS, small enough for
 # the cache.
@@ -29,9 +30,6 @@ _ONE_IN, _MANY_SAMPLES = 8, 512
 _GRAM_BLOCK = 1 << 21
 # Entries of sparse data that are squared at a time.
 _SQUARES_BLOCK = 1 << 18
-# Half a unit in the last place, and a little for products of such errors. A sum of n products, in whatever
-# order, is off by at most n of them; the residual it is formed with was rounded some times before.
-_ROUNDING, _RESIDUAL_ROUNDINGS = 0.51 * float(np.finfo(np.float64).eps), 8
 
 
 def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
@@ -93,10 +91,9 @@ class DesignMatrix(Design):
         """Return the largest feature values."""
         return self._for_outputs(self._largest_values())
 
-    def adjoint_error(self) -> Array:
+    def adjoint_error(self, size: float) -> Array:
         """Return the largest feature values, times the rounding error of a sum over the samples."""
-        roundings = _ROUNDING * (self._n_terms() + _RESIDUAL_ROUNDINGS)
-        return self._for_outputs(roundings * self._largest_values())
+        return self._for_outputs(size * sum_error(self._n_terms()) * self._largest_values() + TINY)
 
     def squared_norm(self, weights: Array) -> float:
         """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""

@@ -14,15 +14,13 @@ from scipy import sparse
 from .. import _costs
 from .._atoms import FactoredMatrix
 from .._protocols import Array, Entries
+from .._sums import sum_error
 from ._entry_matrix import EntryMatrix
 
 # From this share of all entries on it is faster to compute them all, this many numbers at a time.
 _FULL, _FULL_BLOCK = 0.025, 1 << 21
 # Numbers of factors, or of entries, that are gathered at once: they stay in the cache.
-_PRODUCTS_BLOCK, _SPREAD_BLOCK = 131_072, 131_072
-# Half a unit in the last place, and a little for products of such errors; and how often an entry's residual
-# was rounded before repetitions of the entry are added up.
-_ROUNDING, _RESIDUAL_ROUNDINGS = 0.51 * float(np.finfo(np.float64).eps), 8
+_GATHERED_BLOCK = 131_072
 
 
 @final
@@ -138,23 +136,23 @@ class ObservedEntries(Entries):
         """Return ones at the observed entries."""
         return self.adjoint(1.0 / self._n_repetitions)
 
-    def adjoint_error(self) -> EntryMatrix:
+    def adjoint_error(self, size: float) -> EntryMatrix:
         """Return the rounding error of a sum over the repetitions of an entry."""
-        return self.adjoint(_ROUNDING * (1.0 + _RESIDUAL_ROUNDINGS / self._n_repetitions))
+        return self.adjoint(size * sum_error(self._n_repetitions) / self._n_repetitions)
 
-    def margins(self, values: Array) -> Array:
+    def marginals(self, values: Array) -> Array:
         """Sum values of entries over each row, then over each column."""
         matrix = self.adjoint(values)
         return np.concatenate([matrix @ np.ones(self.shape[1]), matrix.T @ np.ones(self.shape[0])])
 
-    def spread(self, margins: Array) -> Array:
+    def spread(self, marginals: Array) -> Array:
         """Return, for each entry, the number of its row plus that of its column."""
-        row_margins, column_margins = np.split(margins, self.shape[:1])
+        row_sums, column_sums = np.split(marginals, self.shape[:1])
         result = np.empty(len(self.row_indices))
-        for start in range(0, len(result), _SPREAD_BLOCK):
-            part = slice(start, start + _SPREAD_BLOCK)
-            np.take(row_margins, self.row_indices[part], out=result[part], mode="clip")
-            result[part] += column_margins.take(self.column_indices[part], mode="clip")
+        for start in range(0, len(result), _GATHERED_BLOCK):
+            part = slice(start, start + _GATHERED_BLOCK)
+            np.take(row_sums, self.row_indices[part], out=result[part], mode="clip")
+            result[part] += column_sums.take(self.column_indices[part], mode="clip")
         return result
 
     def squared_norm(self, weights: Array) -> float:
@@ -196,7 +194,7 @@ def _gathered_products(
     if not (rank and len(rows)):
         return result
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    size = min(max(_PRODUCTS_BLOCK // rank, 1), len(rows))
+    size = min(max(_GATHERED_BLOCK // rank, 1), len(rows))
     left_block, right_block = np.empty((2, size, rank), dtype=kind)
     for start in range(0, len(rows), size):
         part = slice(start, min(start + size, len(rows)))

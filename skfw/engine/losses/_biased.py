@@ -8,8 +8,8 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from .._protocols import Array, Entries, Evaluation, Hessian, Loss
-from .._sums import inner
+from .._protocols import Array, Direction, Entries, Evaluation, Hessian, Loss
+from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, inner
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction of the targets'.
 _PRECISION = 1e-10
@@ -29,9 +29,10 @@ class BiasedSquaredLoss(Loss):
     A penalty is at least 2^-52 times the weight of the entries of its row or column: less would make no
     difference to the loss, but the biases could not be found. The biases minimise the loss together with the
     model, not before it. They are found by conjugate gradients, and need not be exact: the value belongs to
-    the biases found, and the plane of an evaluation lies below the loss for any residual `r`, because its
-    offset is minus the conjugate there: ``-sum(r^2 / w) / 2 - <r, y>``, less the squares of what r sums to in
-    each row and each column, divided by twice the penalties.
+    the biases found, and the plane of an evaluation lies below the loss for any residual ``r``, because its
+    offset is minus the conjugate there. Written with the biases found, that is the value less ``<r, z>`` and
+    less the squares of the derivatives in the biases, divided by twice the penalties. At the best biases they
+    vanish.
 
     Parameters
     ----------
@@ -61,6 +62,7 @@ class BiasedSquaredLoss(Loss):
     column_penalty: float
     curvature: ClassVar[float] = 1.0
     infimum: ClassVar[float] = 0.0
+    largest_prediction: ClassVar[float] = 1e153
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`. The intercept is the biases of the rows, then of the columns."""
@@ -71,15 +73,18 @@ class BiasedSquaredLoss(Loss):
         residual = self.weights * error
         half_square = 0.5 * inner(residual, error)
         penalties = self._penalties
-        # An infinite penalty times the square of no bias is nothing.
-        penalty = 0.5 * inner(np.where(biases == 0.0, 0.0, penalties), biases * biases)
-        sums = self.entries.margins(residual)
+        # An infinite penalty times no bias is nothing.
+        shrinkage = np.where(biases == 0.0, 0.0, penalties) * biases
+        value = half_square + 0.5 * inner(shrinkage, biases)
+        slopes = self.entries.marginals(residual) + shrinkage
         # Not the squares divided by the penalties: they may be too small for floats.
-        unbalanced = 0.5 * inner(sums, sums / penalties)
-        offset = -half_square - inner(residual, self.targets) - unbalanced
-        size = float(np.sqrt(2.0 * half_square))  # the mean size is at most the root mean square
-        parts = half_square + size * self._target_size + unbalanced
-        return Evaluation(half_square + penalty, residual, offset, size, biases, parts)
+        unbalanced = 0.5 * inner(slopes, slopes / penalties)
+        unbalanced = float(np.sqrt(unbalanced) + np.sqrt(self._marginals_error * half_square)) ** 2
+        offset = value - inner(residual, predictions) - unbalanced
+        # The mean size is at most the root mean square.
+        size = (1.0 + SUM_ROUNDING) * float(np.sqrt(2.0 * half_square))
+        parts = value + inner(np.abs(residual), np.abs(predictions)) + size * self._target_size + unbalanced
+        return Evaluation(value, residual, offset, size, parts, biases)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative, which is the same everywhere."""
@@ -101,11 +106,10 @@ class BiasedSquaredLoss(Loss):
         """
         n_rows = self.entries.shape[0]
         weighted = self.weights * values
-        right_side = self.entries.margins(weighted)
+        right_side = self.entries.marginals(weighted)
         enough = _PRECISION * inner(weighted, values)
         row_totals, column_totals = np.split(self._totals, [n_rows])
-        across = self.entries.adjoint(self.weights)
-        along = across.T
+        across, along = self._weight_matrix, self._weight_matrix.T
 
         def columns_for(row_biases: Array) -> Array:
             result: Array = (right_side[n_rows:] - along @ row_biases) / column_totals
@@ -133,19 +137,35 @@ class BiasedSquaredLoss(Loss):
         return np.concatenate([biases, columns_for(biases)])
 
     @cached_property
-    def _margins(self) -> Array:
+    def _weight_matrix(self) -> Direction:
+        return self.entries.adjoint(self.weights)
+
+    @cached_property
+    def _marginals(self) -> Array:
         """The weight of each row and of each column."""
-        return self.entries.margins(self.weights)
+        return self.entries.marginals(self.weights)
+
+    @cached_property
+    def _marginals_error(self) -> float:
+        """What rounding in the marginals of residuals adds to `unbalanced`, relative to half their squares.
+
+        A sum of n residuals is off by at most n half units in the last place of the sum of their sizes, and
+        that is at most the root of the weight of the row, or column, times their squares over the weights.
+        """
+        roundings = UNIT_ROUNDOFF * (self.entries.marginals(np.ones(len(self.weights))) + 4.0)
+        errors = roundings * roundings * (self._marginals / self._penalties)
+        rows, columns = np.split(errors, self.entries.shape[:1])
+        return float(rows.max() + columns.max())
 
     @cached_property
     def _penalties(self) -> Array:
         given = np.repeat([self.row_penalty, self.column_penalty], self.entries.shape)
-        return np.asarray(np.maximum(given, _LEAST_PENALTY * self._margins))
+        return np.asarray(np.maximum(given, _LEAST_PENALTY * self._marginals))
 
     @cached_property
     def _totals(self) -> Array:
         """The weight of each row and of each column, and its penalty: the equations' diagonal."""
-        return self._margins + self._penalties
+        return self._marginals + self._penalties
 
     @cached_property
     def _target_size(self) -> float:

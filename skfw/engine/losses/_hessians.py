@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._protocols import Array, Design, Hessian
+from .._sums import inner
 
 
 @final
@@ -21,10 +22,18 @@ class DiagonalHessian(Hessian):
 
     def apply(self, change: Array) -> Array:
         """Return ``D change``, with the weighted mean of the change taken out."""
-        result = self.diagonal * change
-        if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
-            result -= (float(result.sum()) / total) * self.diagonal
+        result: Array = self.diagonal * self._centred(change)
         return result
+
+    def along(self, change: Array) -> float:
+        """Return the second derivative along a change."""
+        centred = self._centred(change)
+        return inner(self.diagonal, centred * centred)
+
+    def _centred(self, change: Array) -> Array:
+        if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
+            return change - inner(self.diagonal, change) / total
+        return change
 
     def gram(self, design: Design) -> Array:
         """Return the second derivative in the models of a design."""

@@ -81,7 +81,7 @@ class LogisticLoss(SeparableLoss):
         residual = self._slope(margins, tail)
         residual *= self.weights
         # 1 - exp(-l), which is the size of a sample's residual, is at most its loss l, and at most one.
-        return Evaluation(value, residual, offset, min(value, 1.0))
+        return Evaluation(value, residual, offset, min(value, 1.0), offset)
 
     def _slope(self, margins: Array, tail: Array) -> Array:
         error = (margins < 0.0) - tail

@@ -10,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from .._protocols import Array, Design, Evaluation, Hessian, Loss
-from .._sums import inner
+from .._sums import NEGLIGIBLE_SUM, column_sums, inner
 from ._hessians import DiagonalHessian
 from ._separable import normalised
 
-_NEWTON_STEPS, _SEARCH_STEPS = 30, 30
+# Where predictions are so far apart that this is not enough, the plane is not as high as it could be.
+_NEWTON_STEPS, _SEARCH_STEPS, _GROWTH = 30, 8, 16.0
 # Of the largest slope: what is added to the Hessian in the intercepts.
 _DAMPING = 0.01
-# A sum of residuals that is this fraction of the sum of their sizes is rounding.
-_ROUNDING = 4.0 * np.finfo(np.float64).eps
 
 
 @final
@@ -62,8 +61,8 @@ class MultinomialLoss(Loss):
         guess = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.n_classes,))
         evaluation = self._evaluate_at(predictions, guess)
         for _ in range(_NEWTON_STEPS):
-            slope = evaluation.residual.sum(axis=0)
-            if np.abs(slope).sum() <= _ROUNDING * np.abs(evaluation.residual).sum():
+            slope = column_sums(evaluation.residual)
+            if np.abs(slope).sum() <= NEGLIGIBLE_SUM * np.abs(evaluation.residual).sum():
                 break
             probability = self._weighted_probability(evaluation.residual)
             hessian = self._intercept_hessian(probability)
@@ -74,27 +73,27 @@ class MultinomialLoss(Loss):
             if found is None:
                 break
             # Near the minimum the value no longer shows progress; the slope does, until it is rounding.
-            halved = 2.0 * np.abs(found.residual.sum(axis=0)).sum() < np.abs(slope).sum()
-            if found.value >= (1.0 - _ROUNDING) * evaluation.value and not halved:
+            halved = 2.0 * np.abs(column_sums(found.residual)).sum() < np.abs(slope).sum()
+            if found.value >= (1.0 - NEGLIGIBLE_SUM) * evaluation.value and not halved:
                 break
             evaluation = found
         return self._balance(evaluation)
 
     def _search(self, predictions: Array, start: Evaluation, direction: Array) -> Evaluation | None:
         """Search along a direction of the intercepts, from the whole of it, until the slope has halved."""
-        first = float(start.residual.sum(axis=0) @ direction)
+        first = float(column_sums(start.residual) @ direction)
         low, high, step = 0.0, np.inf, 1.0
         best = None
         for _ in range(_SEARCH_STEPS):
             trial = self._evaluate_at(predictions, start.intercept + step * direction)
-            slope = float(trial.residual.sum(axis=0) @ direction)
-            if trial.value <= (1.0 + _ROUNDING) * start.value:
+            slope = float(column_sums(trial.residual) @ direction)
+            if trial.value <= (1.0 + NEGLIGIBLE_SUM) * start.value:
                 if best is None or trial.value <= best.value:
                     best = trial
                 if abs(slope) <= 0.5 * abs(first):
                     break
             low, high = (step, high) if slope < 0.0 else (low, step)
-            step = 2.0 * step if high == np.inf else (low + high) / 2.0
+            step = _GROWTH * step if high == np.inf else (low + high) / 2.0
         return best
 
     def _evaluate_at(self, predictions: Array, intercept: Array) -> Evaluation:
@@ -118,7 +117,7 @@ class MultinomialLoss(Loss):
         residual[rows, self.labels] = -residual.sum(axis=1)
         residual *= self.weights[:, np.newaxis]
         # The sizes of a sample's residuals sum to twice that of the label; see the binary case.
-        return Evaluation(value, residual, offset, 2.0 * min(value, 1.0), intercept)
+        return Evaluation(value, residual, offset, 2.0 * min(value, 1.0), offset, intercept)
 
     def _weighted_probability(self, residual: Array) -> Array:
         probability = residual.copy()
@@ -134,13 +133,13 @@ class MultinomialLoss(Loss):
         hessian += 1.0 / self.n_classes
         return hessian
 
-    def newton_decrement(self, probability: Array, slope: Array) -> Array:
-        """Return how the best intercepts change, given weighted probabilities, with the slope in them."""
+    def intercept_step(self, probability: Array, slope: Array) -> Array:
+        """Return the Newton step in the intercepts, with a minus sign, given weighted probabilities."""
         return np.linalg.lstsq(self._intercept_hessian(probability), slope, rcond=None)[0].astype(np.float64)
 
     def _balance(self, evaluation: Evaluation) -> Evaluation:
         """Make the residual sum to zero in each class; moving towards the labels keeps the entropy."""
-        slope = evaluation.residual.sum(axis=0)
+        slope = column_sums(evaluation.residual)
         totals = self._class_weights + slope
         fraction = max(0.0, float(np.max(slope[totals > 0.0] / totals[totals > 0.0])))
         if fraction == 0.0:
@@ -148,19 +147,13 @@ class MultinomialLoss(Loss):
         towards = fraction * totals - slope
         probability = self._weighted_probability(evaluation.residual)
         residual = evaluation.residual - fraction * probability + self.weights[:, np.newaxis] * towards
-        return replace(evaluation, residual=residual, offset=(1.0 - fraction) * evaluation.offset)
+        offset = (1.0 - fraction) * evaluation.offset
+        size = evaluation.size + 2.0 * fraction
+        return replace(evaluation, residual=residual, offset=offset, size=size)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative of the profiled loss along `change`."""
-        probability = self._weighted_probability(evaluation.residual)
-        mean = (probability * change).sum(axis=1) / self.weights
-        centred = change - mean[:, np.newaxis]
-        product = probability * centred
-        result = inner(product, centred)
-        if self.fit_intercept:
-            slope = product.sum(axis=0)
-            result -= float(slope @ self.newton_decrement(probability, slope))
-        return result
+        return self.hessian(evaluation).along(change)
 
     def curvature_bound(self, change: Array) -> float:
         """Return half the weighted mean square, around the class means if there is an intercept."""
@@ -196,18 +189,28 @@ class SoftmaxHessian(Hessian):
 
     def apply(self, change: Array) -> Array:
         """Return the covariance times the change, with the best intercepts following it."""
-        result = self._covariance(change)
-        if self.loss.fit_intercept:
-            following = self.loss.newton_decrement(self.probability, result.sum(axis=0))
-            result -= self._covariance(np.broadcast_to(following, change.shape))
+        result: Array = self.probability * self._centred(change)
         return result
+
+    def along(self, change: Array) -> float:
+        """Return the second derivative along a change."""
+        centred = self._centred(change)
+        return inner(self.probability, centred * centred)
 
     def output_grams(self, design: Design, rows: npt.NDArray[np.intp] | None = None) -> list[Array]:
         """Return the second derivative of each class alone, over some of the samples."""
         variances = self.diagonal.T if rows is None else self.diagonal[rows].T
         return [DiagonalHessian(variance, self.loss.fit_intercept).gram(design) for variance in variances]
 
-    def _covariance(self, change: Array) -> Array:
+    def _centred(self, change: Array) -> Array:
+        """Return the change less its mean in each sample, with the best intercepts following it."""
+        centred = self._less_mean(change)
+        if self.loss.fit_intercept:
+            slope = column_sums(self.probability * centred)
+            centred = self._less_mean(centred - self.loss.intercept_step(self.probability, slope))
+        return centred
+
+    def _less_mean(self, change: Array) -> Array:
         mean = (self.probability * change).sum(axis=1) / self.loss.weights
-        result: Array = self.probability * (change - mean[:, np.newaxis])
+        result: Array = change - mean[:, np.newaxis]
         return result

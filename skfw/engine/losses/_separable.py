@@ -17,12 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .._protocols import Array, Evaluation, Loss
-from .._sums import inner
+from .._sums import NEGLIGIBLE_SUM, SUM_ROUNDING, inner
 from ._hessians import DiagonalHessian
 
 _NEWTON_STEPS = 100
-# A sum of residuals that is this fraction of the sum of their sizes is rounding.
-_ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class SeparableLoss(Loss):
         offset = -inner(self.weights, self.sample_conjugate(slope))
         # A conjugate is slope times prediction less value: it has no larger parts than these.
         parts = inner(self.weights, np.abs(values)) + inner(sizes, np.abs(predictions))
-        return Evaluation(value, residual, offset, (1.0 + _ROUNDING) * float(sizes.sum()), offset_size=parts)
+        return Evaluation(value, residual, offset, (1.0 + SUM_ROUNDING) * float(sizes.sum()), parts)
 
     def _best_intercept(self, predictions: Array, guess: float) -> float:
         """Return the intercept at which the residual sums to zero, about."""
@@ -109,7 +107,7 @@ class SeparableLoss(Loss):
             slopes = self.sample_slope(predictions + intercept)
             residual = self.weights * slopes
             slope = float(residual.sum())
-            if abs(slope) <= _ROUNDING * float(np.abs(residual).sum()):
+            if abs(slope) <= NEGLIGIBLE_SUM * float(np.abs(residual).sum()):
                 break
             if slope < 0.0:
                 low = intercept
@@ -151,8 +149,8 @@ class SeparableLoss(Loss):
             own * evaluation.residual + weight * other.residual,
             own * evaluation.offset + weight * other.offset,
             own * evaluation.size + weight * other.size,
+            own * evaluation.offset_size + weight * other.offset_size,
             evaluation.intercept,
-            own * max(evaluation.offset_size, abs(evaluation.offset)) + weight * other.offset_size,
         )
 
     @cached_property
@@ -180,10 +178,7 @@ class SeparableLoss(Loss):
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative of the profiled loss along `change`."""
-        diagonal = self._diagonal(evaluation)
-        result = inner(diagonal, change * change)
-        total = float(diagonal.sum()) if self.fit_intercept else 0.0
-        return result - inner(diagonal, change) ** 2 / total if total > 0.0 else result
+        return self.hessian(evaluation).along(change)
 
     def curvature_bound(self, change: Array) -> float:
         """Return the weighted mean square, around the mean if there is an intercept, times `curvature`."""
@@ -193,13 +188,9 @@ class SeparableLoss(Loss):
 
     def hessian(self, evaluation: Evaluation) -> DiagonalHessian:
         """Return the curvature of each sample at the evaluated point."""
-        return DiagonalHessian(self._diagonal(evaluation), self.fit_intercept)
-
-    def _diagonal(self, evaluation: Evaluation) -> Array:
         # Rounding may take a balanced residual out of the range of slopes; the curvature is negative there.
         curvature = self.sample_curvature(evaluation.residual / self.weights)
-        result: Array = self.weights * np.maximum(curvature, 0.0)
-        return result
+        return DiagonalHessian(self.weights * np.maximum(curvature, 0.0), self.fit_intercept)
 
     def subset(self, rows: npt.NDArray[np.intp]) -> Self | None:
         """Return the loss of some of the samples."""

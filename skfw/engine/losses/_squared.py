@@ -9,10 +9,8 @@ from typing import ClassVar, final
 import numpy as np
 
 from .._protocols import Array, Evaluation
-from .._sums import inner
+from .._sums import SUM_ROUNDING, inner
 from ._separable import SeparableLoss
-
-_ROUNDING = 64.0 * float(np.finfo(np.float64).eps)
 
 
 @final
@@ -39,6 +37,7 @@ class SquaredLoss(SeparableLoss):
 
     curvature: ClassVar[float] = 1.0
     infimum: ClassVar[float] = 0.0
+    largest_prediction: ClassVar[float] = 1e153
 
     @cached_property
     def intercept_origin(self) -> float:
@@ -83,8 +82,8 @@ class SquaredLoss(SeparableLoss):
         value = 0.5 * inner(residual, error)
         offset = -value - inner(residual, self._centred_targets)
         # The weights sum to one, so the mean size of the errors is at most their root mean square.
-        size = (1.0 + _ROUNDING) * float(np.sqrt(2.0 * value))
-        return Evaluation(value, residual, offset, size, offset_size=value + size * self._target_size)
+        size = (1.0 + SUM_ROUNDING) * float(np.sqrt(2.0 * value))
+        return Evaluation(value, residual, offset, size, value + size * self._target_size)
 
     def _best_intercept(self, predictions: Array, guess: float) -> float:
         """Return minus the mean error; of errors with a large mean it is found in two steps."""
