@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +14,7 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
+import joblib
 import numpy as np
 import sklearn
 from sklearn.exceptions import ConvergenceWarning
@@ -37,10 +39,8 @@ except ImportError:  # before scikit-learn 1.9
 # Data is small if two products with it take less than this many seconds.
 _SMALL = 2e-3
 # Frames of these are passed over on the way to the line that called a fit.
-_LIBRARIES = tuple(str(Path(file).parent) for file in (__file__, sklearn.__file__))
-
-
-_blas_is_limited = Lock()
+_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (__file__, sklearn.__file__, joblib.__file__))
+_blas_limit_lock = Lock()
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def _one_blas_thread():
     Of fits that overlap in several threads the first sets the limit, and lifts it when it ends: no other
     thread may do that.
     """
-    if not _blas_is_limited.acquire(blocking=False):
+    if not _blas_limit_lock.acquire(blocking=False):
         yield
         return
     limit = _thread_control().limit(limits=1, user_api="blas")
@@ -58,7 +58,7 @@ def _one_blas_thread():
         yield
     finally:
         limit.restore_original_limits()
-        _blas_is_limited.release()
+        _blas_limit_lock.release()
 
 
 @cache
@@ -66,29 +66,16 @@ def _thread_control() -> ThreadpoolController:
     return ThreadpoolController()  # looks for the libraries, which takes milliseconds
 
 
-_held_back: ContextVar[list[str] | None] = ContextVar("held_back", default=None)
+def warn_caller(called: str, shortfalls: Iterable[str | None]) -> None:
+    """Warn of the runs that did not converge, in the name of what was called and at the line that did.
 
-
-@contextmanager
-def warnings_held_back():
-    """Hold back what the fits inside warn of; yield the list of it."""
-    messages = []
-    token = _held_back.set(messages)
-    try:
-        yield messages
-    finally:
-        _held_back.reset(token)
-
-
-def warn_caller(message) -> None:
-    """Warn of a fit that did not converge, at the line that called it."""
-    if (messages := _held_back.get()) is not None:
-        messages.append(message)
-        return
+    It comes last in a fit, because a warning may be an error.
+    """
     frame, level = sys._getframe(), 1
     while frame.f_back and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, ConvergenceWarning, stacklevel=level)
+    for shortfall in filter(None, shortfalls):
+        warnings.warn(f"{called} {shortfall}", ConvergenceWarning, stacklevel=level)
 
 
 def validated(estimator, X, *y, **options):
@@ -113,27 +100,22 @@ def set_fitted(estimator, attributes) -> None:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of a run, the attributes it gives a model, and what to warn of, if anything."""
+    """The result of a run, the attributes it gives a model, and how it fell short of `tol`, if it did."""
 
     result: Result
     attributes: dict
-    warning: str | None
-
-    def warn(self) -> None:
-        """Warn of a run that did not converge. It comes last, because a warning may be an error."""
-        if self.warning:
-            warn_caller(self.warning)
+    shortfall: str | None
 
 
 class CallbackReportMixin(CallbackSupportMixin):
     """Tells scikit-learn's callbacks of a fit and of its iterates."""
 
     @contextmanager
-    def _callbacks(self, X, y, sample_weight):
+    def _callbacks(self, X, y, sample_weight, seen):
         """Tell callbacks of a fit; yield what tells them of an iterate, None if there are no callbacks.
 
-        It is given a function that returns the fitted attributes of the iterate, which is called only if a
-        callback wants to see the model.
+        It is given a function that returns the fitted attributes of the iterate beside those `seen` in the
+        data, which is called only if a callback wants to see the model.
         """
         # Where scikit-learn keeps them. Telling nobody would cost a tenth of a fast iteration.
         if not getattr(self, "_skl_callbacks", None):
@@ -147,7 +129,7 @@ class CallbackReportMixin(CallbackSupportMixin):
         def report(attributes) -> bool:
             iterate = fit.subcontext(task_name="iteration")
             iterate.call_on_fit_task_begin(**data)
-            return iterate.call_on_fit_task_end(**data, reconstruction_attributes=attributes)
+            return iterate.call_on_fit_task_end(**data, reconstruction_attributes=lambda: seen | attributes())
 
         yield report
         fit.call_on_fit_task_end(**data, reconstruction_attributes={})
@@ -155,6 +137,9 @@ class CallbackReportMixin(CallbackSupportMixin):
 
 class CertifiedFitMixin(CallbackReportMixin):
     """Solves the problem that an estimator has built."""
+
+    #: What makes the gap smaller, beside more iterations.
+    _remedy = "lower the radius"
 
     def _check_solver_params(self) -> None:
         make_momentum(self.momentum)
@@ -173,14 +158,14 @@ class CertifiedFitMixin(CallbackReportMixin):
         model,
         start: Point | None = None,
         *,
-        unit: float = 1.0,
+        loss_unit: float = 1.0,
         radius_unit: float = 1.0,
         report=None,
     ) -> Certificate:
         """Run the solver and certify what it found; nothing is set.
 
         `model` gives the fitted attributes for an iterate and its intercept; `report` is told of each. The
-        problem's losses are multiplied by `unit` in what is reported, and its radius by `radius_unit`.
+        problem's losses are multiplied by `loss_unit` in what is reported, and its radius by `radius_unit`.
         """
         began = perf_counter()
         momentum = base_momentum = make_momentum(self.momentum)
@@ -192,7 +177,7 @@ class CertifiedFitMixin(CallbackReportMixin):
             momentum = GapRestart(base_momentum, lipschitz() * problem.diameter * problem.diameter)
         step_rule = make_step_rule(self.step_size, lipschitz)
         null = problem.null.value
-        certified = _Units(unit, radius_unit)
+        certified = _Units(loss_unit, radius_unit)
         watch = None
         if report or self.verbose:
             watch = _Watch(problem, certified, began, self.verbose, report, model)
@@ -218,21 +203,20 @@ class CertifiedFitMixin(CallbackReportMixin):
         if self.verbose:
             gap = attributes["gap_"]
             print(f"{result.status} after {result.n_iter} iterations, certified gap {gap:.3g}")
-        return Certificate(result, attributes, self._warning(result, attributes["gap_"], null))
+        return Certificate(result, attributes, self._shortfall(result, attributes["gap_"], null))
 
-    def _warning(self, result, gap, null) -> str | None:
-        """Return what to warn of: a run that neither converged nor was stopped by a callback."""
+    def _shortfall(self, result, gap, null) -> str | None:
+        """Return how a run fell short of `tol`; None if it converged, or a callback stopped it."""
         if result.status in ("converged", "stopped"):
             return None
         relative = result.gap / null if null > 0.0 else np.inf
-        advice = "raise max_iter, scale the features, or lower the radius"
+        advice = f"raise max_iter, or {self._remedy}"
         if result.status == "stalled":
-            advice = "scale the features, or lower the radius: nothing moved any more"
+            advice = f"{self._remedy}: nothing moved any more"
         return (
-            f"{type(self).__name__} stopped after {result.n_iter} steps (max_iter={self.max_iter}) with a "
-            f"certified gap of {gap:.3g}, which is {relative:.3g} of the objective of the zero model; "
-            f"tol={self.tol:g} was asked for. The model is feasible and the gap is valid. For a smaller one "
-            f"{advice}."
+            f"stopped after {result.n_iter} steps (max_iter={self.max_iter}) with a certified gap of "
+            f"{gap:.3g}, which is {relative:.3g} of the objective of the zero model; tol={self.tol:g} was "
+            f"asked for. The model is feasible and the gap is valid. For a smaller one {advice}."
         )
 
 

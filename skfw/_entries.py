@@ -34,8 +34,8 @@ def matrix_to_entries(matrix):
     if sparse.issparse(matrix):
         matrix = matrix.tocoo()
         rows, columns, values = matrix.row, matrix.col, matrix.data
-        known = ~np.isnan(values)
-        rows, columns, values = rows[known], columns[known], values[known]
+        observed = ~np.isnan(values)
+        rows, columns, values = rows[observed], columns[observed], values[observed]
     else:
         matrix = np.asarray(matrix)
         rows, columns = np.nonzero(~np.isnan(matrix))

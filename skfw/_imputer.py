@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy import sparse
@@ -11,14 +11,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import (
-    CallbackReportMixin,
-    set_fitted,
-    validated,
-    warn_caller,
-    warnings_held_back,
-    with_callbacks,
-)
+from ._certified import CallbackReportMixin, set_fitted, validated, warn_caller, with_callbacks
 from ._entries import matrix_to_entries
 from ._matrix_completion import HFWMatrixCompletion
 from ._params import check_number
@@ -32,7 +25,7 @@ _RADII, _HELD_OUT, _WORSE = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0),
 _ROUNDING = np.finfo(np.float64).eps
 # Of the largest squared singular value: keeps equations solvable where nothing else does.
 _RIDGE = 1e-10
-# What matrices may be.
+# Options of `validate_data` for a matrix with holes.
 _MATRIX = {
     "accept_sparse": ["csr", "csc"],
     "dtype": [np.float64, np.float32],
@@ -112,58 +105,62 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         if self.radius is not None:
             check_number("radius", self.radius, above=0.0)
         check_number("bias_penalty", self.bias_penalty, above=0.0)
+        self._completion()._check_params()
         X, seen = validated(self, X, **_MATRIX)
         entries, values = matrix_to_entries(X)
         if not len(values):
             raise ValueError("X has no observed value; there is nothing to learn from.")
-        # A seed, so that the fits that choose the radius are those of any other one.
+        # Drawn once: all fits have the same seed, so that what differs between them is the radius.
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        known = entries, values, X.shape, seed
-        with warnings_held_back() as messages, self._callbacks(X, None, None) as report:
-            radius = self._best_radius(*known) if self.radius is None else self.radius
-            space = self._column_space(radius, *known, report)
-            set_fitted(self, seen | _fitted_attributes(radius, space))
-        for message in messages:
-            warn_caller(message)
+        with self._callbacks(X, None, None, seen) as report:
+            radius, shortfalls = self.radius, []
+            if radius is None:
+                radius, shortfalls = self._best_radius(entries, values, X.shape, seed)
+            space, shortfall = self._column_space(radius, entries, values, X.shape, seed, report)
+            set_fitted(self, seen | _space_attributes(radius, space))
+        warn_caller(type(self).__name__, [*shortfalls, shortfall])
         return self
 
+    def _completion(self):
+        return HFWMatrixCompletion(
+            bias_penalty=self.bias_penalty, normalize=False, tol=self.tol, max_iter=self.max_iter
+        )
+
     def _column_space(self, radius, entries, values, shape, seed, report=None):
+        """Return the column space at a radius, and how its fit fell short, if it did."""
         means, scales, standardised = _standardised(values, entries[:, 1], shape[1])
         # The multiplier of a ball with an absolute radius is what new rows are penalised with.
         ball = NuclearBall(radius * (float(np.linalg.norm(standardised)) or 1.0), random_state=seed)
-        completion = HFWMatrixCompletion(
-            constraint=ball,
-            bias_penalty=self.bias_penalty,
-            normalize=False,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            random_state=seed,
-        )
-        space = partial(_ColumnSpace, means, scales, len(values))
-        if report:
-            completion.set_callbacks(
-                _Reporter(report, lambda model: _fitted_attributes(radius, space(model)))
-            )
-        completion.fit(entries, standardised)
-        if report:
-            completion.set_callbacks()
-        return space(completion)
+        completion = self._completion().set_params(constraint=ball)
+
+        def space(attributes):
+            model = copy(completion)
+            set_fitted(model, attributes | {"n_features_in_": entries.shape[1]})
+            return _ColumnSpace(means, scales, len(values), model)
+
+        def report_space(attributes):
+            return report(lambda: _space_attributes(radius, space(attributes())))
+
+        certificate = completion._complete(entries, standardised, report=report and report_space)
+        return space(certificate.attributes), certificate.shortfall
 
     def _best_radius(self, entries, values, shape, seed):
-        """Return the radius whose fit to most of the values predicts the others best."""
+        """Return the radius whose fit to most values predicts the others best, and how fits fell short."""
         held_out = np.random.default_rng(seed).uniform(size=len(values)) < _HELD_OUT
         if held_out.all() or not held_out.any():
-            return _RADII[0]
-        known, errors = (entries[~held_out], values[~held_out], shape), []
+            return _RADII[0], []
+        training = entries[~held_out], values[~held_out], shape
+        errors, shortfalls = [], []
         rows, columns = entries[held_out].T
         for radius in _RADII:
-            space = self._column_space(radius, *known, seed)
-            difference = (space.complete(*known)[rows, columns] - values[held_out]) / space.scales[columns]
+            space, shortfall = self._column_space(radius, *training, seed)
+            shortfalls.append(shortfall)
+            difference = (space.complete(*training)[rows, columns] - values[held_out]) / space.scales[columns]
             errors.append(float(np.sum(difference**2)))
             # Beyond the best radius the values are interpolated, now with a larger error, now a smaller one.
             if errors[-1] > _WORSE * min(errors):
                 break
-        return _RADII[int(np.argmin(errors))]
+        return _RADII[int(np.argmin(errors))], shortfalls
 
     def transform(self, X):
         """Fill in what is missing.
@@ -204,7 +201,8 @@ def _standardised(values, columns, n_features):
     return means, scales * sizes, centred / scales[columns]
 
 
-def _fitted_attributes(radius, space):
+def _space_attributes(radius, space):
+    """Return the fitted attributes of the imputer."""
     completion = space.completion
     return {
         "radius_": radius,
@@ -214,26 +212,6 @@ def _fitted_attributes(radius, space):
         "n_iter_": completion.n_iter_,
         "_space": space,
     }
-
-
-class _Reporter:
-    """A callback of the completion that reports its iterates as those of the imputer."""
-
-    def __init__(self, report, attributes):
-        self._report, self._attributes = report, attributes
-
-    def setup(self, estimator, context):
-        """Do nothing: the imputer's callbacks were set up."""
-
-    def teardown(self, estimator, context):
-        """Do nothing."""
-
-    def on_fit_task_begin(self, estimator, context):
-        """Do nothing: the end of an iteration is what is reported."""
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        """Report an iterate; say whether to stop."""
-        return context.task_name == "iteration" and self._report(lambda: self._attributes(fitted_estimator))
 
 
 @dataclass(frozen=True)

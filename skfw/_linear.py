@@ -7,10 +7,10 @@ from scipy import sparse
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, set_fitted, validated, with_callbacks
-from ._params import LINEAR_CONSTRAINTS, check_flag, make_constraint
+from ._certified import CertifiedFitMixin, set_fitted, validated, warn_caller, with_callbacks
+from ._params import LINEAR_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
 
-#: What designs may be.
+#: Options of `validate_data` for a design.
 DESIGN = {"accept_sparse": ["csr", "csc"], "dtype": [np.float64, np.float32]}
 
 
@@ -55,6 +55,8 @@ class LinearPredictionMixin:
 class LinearFitMixin(CertifiedFitMixin):
     """Fits coefficients in a set. A subclass says what the problem is, and how its solution is read."""
 
+    _remedy = "scale the features, or lower the radius"
+
     @with_callbacks
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
@@ -63,7 +65,7 @@ class LinearFitMixin(CertifiedFitMixin):
         ----------
         X : array, CSR or CSC of shape (n_samples, n_features)
         y : array of shape (n_samples,)
-            Class labels.
+            Targets: class labels for a classifier.
         sample_weight : array of shape (n_samples,), optional
             A weight of two counts a sample twice, a weight of zero leaves it out.
 
@@ -74,15 +76,20 @@ class LinearFitMixin(CertifiedFitMixin):
         self._check_params()
         X, y, seen = validated(self, X, y, **DESIGN)
         problem, coding = self._prepare(X, y, sample_weight)
-        with self._callbacks(X, y, sample_weight) as report:
+        with self._callbacks(X, y, sample_weight, seen) as report:
             certificate = self._solve(problem, coding.decode, self._start(problem, coding), report=report)
             set_fitted(self, seen | certificate.attributes)
-        certificate.warn()
+        warn_caller(type(self).__name__, [certificate.shortfall])
         return self
 
     def _prepare(self, X, y, sample_weight):
         """Return the problem of validated data, and the coding between its models and fitted attributes."""
         raise NotImplementedError
+
+    def _weights(self, y, sample_weight):
+        """Return the weights of the samples in the loss; they sum to one."""
+        weights = check_sample_weight(sample_weight, len(y))
+        return weights / weights.sum()
 
     def _constraint(self):
         return make_constraint(

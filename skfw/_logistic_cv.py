@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import check_scoring
 
-from ._certified import validated, warn_caller, warnings_held_back
+from ._certified import validated, warn_caller
 from ._linear import DESIGN
 from ._logistic import ClassifierPredictionMixin, HFWLogisticRegression
 from ._radius_path import RadiusSearchMixin, fit_path, radius_grid
@@ -58,10 +58,8 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     X, y, _ = validated(template, X, y, **DESIGN)
     problem, coding = template._prepare(X, y, sample_weight)
     radii = radius_grid(template, radii, problem)
-    with warnings_held_back() as messages:
-        models = list(fit_path(template, radii, problem, coding))
-    for message in messages:
-        warn_caller(message)
+    models, shortfalls = zip(*fit_path(template, radii, problem, coding), strict=True)
+    warn_caller("hfw_logistic_path", shortfalls)
     return (
         radii,
         np.stack([model.coef_ for model in models]),

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, set_fitted, validated, with_callbacks
+from ._certified import CertifiedFitMixin, set_fitted, validated, warn_caller, with_callbacks
 from ._ids import IdEncoder, keep_ids
 from ._params import (
     COMPLETION_CONSTRAINTS,
@@ -45,7 +45,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         the Frobenius norm of the observed values without mean and biases: 1 allows one singular value
         that could explain them all, and a grid such as ``[0.5, 1, 2, 3, 5, 10]`` fits data of any scale.
         Larger radii fit the observed entries more closely and need more iterations; choose it by
-        cross-validation.
+        cross-validation. Ignored if `constraint` is an object.
     constraint : {"weighted_nuclear", "nuclear"} or Constraint, default="weighted_nuclear"
         The set of the low-rank part. For "weighted_nuclear" the rows and columns are multiplied, before the
         norm is taken, by their number of entries to the power of `weight_exponent`, divided by the root of
@@ -85,6 +85,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         Whether to start from the last fit's factors, for the ids it knew.
     random_state : int, RandomState instance or None, default=None
         Seed of the start vectors of the singular-vector oracle. Pass an int for the same bits in each run.
+        Not used if `constraint` is an object: that has its own, ``NuclearBall(2.0, random_state=0)``.
     verbose : int, default=0
         Whether to print the progress.
 
@@ -201,6 +202,14 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         options = {"dtype": None, "ensure_min_features": 2, "y_numeric": True}
         X, y, seen = validated(self, keep_ids(X), y, **options)
         y = y.astype(np.float64, copy=False)
+        with self._callbacks(X, y, sample_weight, seen) as report:
+            certificate = self._complete(X, y, sample_weight, report)
+            set_fitted(self, seen | certificate.attributes)
+        warn_caller(type(self).__name__, [certificate.shortfall])
+        return self
+
+    def _complete(self, X, y, sample_weight=None, report=None):
+        """Run the solver on validated entries and certify what it found; nothing is set."""
         weights = check_sample_weight(sample_weight, len(y))
         largest_weight = 1.0 if sample_weight is None else float(np.max(np.asarray(sample_weight)))
         kept = slice(None) if weights.all() else weights > 0.0
@@ -217,18 +226,19 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         # The penalty of the biases counts in entries, whose weight is one.
         penalty = None if self.bias_penalty is None else self.bias_penalty / largest_weight / weights.sum()
         weights = weights / weights.sum()
-        # Values are divided by `scale`, so that nothing overflows, and by `unit`, to which the radius refers.
+        # Values are divided by `scale`, so that nothing overflows; what mean and biases leave of them, the
+        # targets, by the unit that the radius refers to.
         scale = float(np.abs(values).max()) or 1.0
         loss, mean, biases = self._make_loss(entries, values / scale, weights, penalty)
-        unit, radius_unit = self._units(entries, loss, scale)
+        target_unit, radius_unit = self._units(entries, loss, scale)
         constraint = self._constraint(matrix_weights, radius_unit)
-        value_unit = scale * unit
+        value_unit = scale * target_unit
         if not np.isfinite(value_unit * value_unit):
             raise ValueError(
                 f"y is too large for its squares: it reaches {scale:g} in size. Divide it first."
             )
-        problem = Problem(replace(loss, targets=loss.targets / unit), entries, constraint)
-        known = {
+        problem = Problem(replace(loss, targets=loss.targets / target_unit), entries, constraint)
+        data_attributes = {
             "_row_encoder": row_encoder,
             "_column_encoder": column_encoder,
             "row_ids_": row_encoder.ids[:, 0],
@@ -236,18 +246,14 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             "_observed": entries.adjoint(np.ones(len(values))).matrix.astype(bool),
             "mean_": scale * mean,
         }
-        with self._callbacks(X, y, sample_weight) as report:
-            certificate = self._solve(
-                problem,
-                partial(_fitted_attributes, known, value_unit, scale * biases),
-                self._start(problem, row_encoder.ids, column_encoder.ids, value_unit),
-                unit=value_unit * value_unit,
-                radius_unit=radius_unit,
-                report=report,
-            )
-            set_fitted(self, seen | certificate.attributes)
-        certificate.warn()
-        return self
+        return self._solve(
+            problem,
+            partial(_model_attributes, data_attributes, value_unit, scale * biases),
+            self._start(problem, row_encoder.ids, column_encoder.ids, value_unit),
+            loss_unit=value_unit * value_unit,
+            radius_unit=radius_unit,
+            report=report,
+        )
 
     def _check_params(self) -> None:
         self._check_solver_params()
@@ -278,7 +284,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         return [power / np.sqrt(np.mean(power**2)) for power in powers]
 
     def _units(self, entries, loss, scale):
-        """Return what the solver's values are divided by after `scale`, and what its radius is divided by."""
+        """Return what the solver's targets are divided by after `scale`, and what its radius is."""
         if self.normalize:
             return _observed_norm(entries, loss) or 1.0, 1.0
         if isinstance(self.constraint, str):
@@ -287,6 +293,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
     def _constraint(self, matrix_weights, radius_unit):
         """Return the set of the solver's models."""
+        if not isinstance(self.constraint, str):
+            return self.constraint
         radius = self.radius / radius_unit
         if not 0.0 < radius < np.inf:
             raise ValueError(
@@ -324,7 +332,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         penalties = [penalty if used else np.inf for used in (has_row_biases, has_column_biases)]
         return BiasedSquaredLoss(targets, weights, entries, *penalties), mean, biases
 
-    def _start(self, problem, row_ids, column_ids, unit):
+    def _start(self, problem, row_ids, column_ids, value_unit):
         """Return the last fit's low-rank part, on the ids known to both, as a point of the set."""
         if not (self.warm_start and hasattr(self, "rank_")):
             return None
@@ -333,7 +341,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         row_of, column_of = self._row_encoder.transform(row_ids), self._column_encoder.transform(column_ids)
         left = np.where(row_of[:, np.newaxis] >= 0, self.row_factors_[row_of], 0.0)
         right = np.where(column_of[:, np.newaxis] >= 0, self.column_factors_[column_of], 0.0)
-        weights = np.full(self.rank_, 1.0 / unit)
+        weights = np.full(self.rank_, 1.0 / value_unit)
         inside = problem.constraint.scale_into(FactoredMatrix(left, right, weights))
         return None if inside is None else problem.at(inside)
 
@@ -421,12 +429,12 @@ def _observed_norm(entries, loss):
     return float(np.linalg.norm(entries.totals(residual) / entries.totals(loss.weights)))
 
 
-def _fitted_attributes(known, unit, biases, x, intercept):
-    """Return the fitted attributes of an iterate, beside what is known before the solver runs."""
+def _model_attributes(data_attributes, value_unit, biases, x, intercept):
+    """Return the fitted attributes of an iterate, with those that the data gives before the solver runs."""
     left, values, right = x.svd()
-    values = unit * values
-    row_biases, column_biases = np.split(biases + unit * intercept, x.shape[:1])
-    return known | {
+    values = value_unit * values
+    row_biases, column_biases = np.split(biases + value_unit * intercept, x.shape[:1])
+    return data_attributes | {
         "row_factors_": left * np.sqrt(values),
         "column_factors_": right * np.sqrt(values),
         "singular_values_": values,

@@ -5,18 +5,11 @@ from __future__ import annotations
 from numbers import Integral
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from ._certified import (
-    CertifiedFitMixin,
-    set_fitted,
-    validated,
-    warn_caller,
-    warnings_held_back,
-    with_callbacks,
-)
+from ._certified import CallbackReportMixin, set_fitted, validated, warn_caller, with_callbacks
 from ._linear import DESIGN
 from ._params import check_integer, check_number, check_sample_weight
 from .engine import Constraint
@@ -26,7 +19,7 @@ _BELOW, _ABOVE = 0.1, 30.0
 
 
 def fit_path(template, radii, problem, coding):
-    """Yield a fitted model for each radius, in ascending order.
+    """Yield a fitted model for each radius, in ascending order, and how its run fell short, if it did.
 
     A fit starts where the path would be if it went on straight, as it nearly does, through the last two
     solutions (it begins at zero), or at the last one if that is better.
@@ -39,8 +32,7 @@ def fit_path(template, radii, problem, coding):
         certificate = model._solve(here, coding.decode, start)
         path, value = [path[-1], (radius, certificate.result.x)], certificate.result.objective
         set_fitted(model, certificate.attributes | {"n_features_in_": problem.null.x.shape[0]})
-        certificate.warn()
-        yield model
+        yield model, certificate.shortfall
 
 
 def _straight_start(problem, path, radius, value):
@@ -83,7 +75,7 @@ def at_radius(template, radius):
     return clone(template).set_params(radius=float(radius))
 
 
-class RadiusSearchMixin(CertifiedFitMixin):
+class RadiusSearchMixin(CallbackReportMixin):
     """Chooses the radius by cross-validation.
 
     A subclass has the parameters of an estimator, with `radii` in place of its radius, and says which
@@ -98,7 +90,7 @@ class RadiusSearchMixin(CertifiedFitMixin):
         ----------
         X : array, CSR or CSC of shape (n_samples, n_features)
         y : array of shape (n_samples,)
-            Class labels.
+            Targets: class labels for a classifier.
         sample_weight : array of shape (n_samples,), optional
             Weights in the fits and in the scores.
 
@@ -109,41 +101,40 @@ class RadiusSearchMixin(CertifiedFitMixin):
         template = self._template()
         template._check_params()
         X, y, seen = validated(self, X, y, **DESIGN)
-        if sample_weight is not None:
-            sample_weight = check_sample_weight(sample_weight, len(y))
-        problem, coding = template._prepare(X, y, sample_weight)
+        weights = None if sample_weight is None else check_sample_weight(sample_weight, len(y))
+        problem, coding = template._prepare(X, y, weights)
         radii, scorer = radius_grid(template, self.radii, problem), self._scorer(template)
         # What has no weight is no part of the model, and cannot be scored.
-        has_weight = template._weights(y, sample_weight) > 0.0
+        has_weight = template._weights(y, weights) > 0.0
         folds = [
             (train, test[has_weight[test]])
-            for train, test in check_cv(self.cv, y, classifier=True).split(X, y)
+            for train, test in check_cv(self.cv, y, classifier=is_classifier(template)).split(X, y)
         ]
         if not all(len(test) for _, test in folds):
             raise ValueError("A fold's test part has no sample with a positive weight; use other folds.")
         found = Parallel(n_jobs=self.n_jobs)(
-            delayed(_path_scores)(template, radii, X, y, sample_weight, train, test, scorer)
+            delayed(_path_scores)(template, radii, X, y, weights, train, test, scorer)
             for train, test in folds
         )
         scores = np.array([scores for scores, _ in found])
         radius = float(radii[np.argmax(scores.mean(axis=0))])
         chosen = {"radii_": radii, "scores_": scores, "radius_": radius}
         model = at_radius(template, radius)
-        with self._callbacks(X, y, sample_weight) as report:
+        with self._callbacks(X, y, sample_weight, seen) as report:
             certificate = model._solve(problem.within(model._constraint()), coding.decode, report=report)
             set_fitted(self, seen | chosen | certificate.attributes)
-        for message in (message for _, messages in found for message in messages):
-            warn_caller(message)
-        certificate.warn()
+        in_folds = [shortfall for _, shortfalls in found for shortfall in shortfalls]
+        warn_caller(type(self).__name__, [*in_folds, certificate.shortfall])
         return self
 
 
-def _path_scores(template, radii, X, y, sample_weight, train, test, scorer):
-    """Return the scores on one fold's test part, for each radius, and what the fits warn of."""
-    weights = {} if sample_weight is None else {"sample_weight": sample_weight[test]}
-    train_weight = None if sample_weight is None else sample_weight[train]
+def _path_scores(template, radii, X, y, weights, train, test, scorer):
+    """Return the scores on one fold's test part, for each radius, and how the runs fell short."""
+    test_weight = {} if weights is None else {"sample_weight": weights[test]}
+    train_weight = None if weights is None else weights[train]
     X_test, y_test = X[test], y[test]
-    with warnings_held_back() as messages:
-        prepared = template._prepare(X[train], y[train], train_weight)
-        scores = [scorer(model, X_test, y_test, **weights) for model in fit_path(template, radii, *prepared)]
-    return scores, messages
+    scores, shortfalls = [], []
+    for model, shortfall in fit_path(template, radii, *template._prepare(X[train], y[train], train_weight)):
+        scores.append(scorer(model, X_test, y_test, **test_weight))
+        shortfalls.append(shortfall)
+    return scores, shortfalls

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,11 +10,22 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import get_scorer
+from sklearn.model_selection import cross_val_score
 
-from skfw import HFWLogisticRegression, HFWLogisticRegressionCV, hfw_logistic_path
-from skfw.engine import Constraint, L1Ball
+import skfw
+from skfw import (
+    HFWImputer,
+    HFWLogisticRegression,
+    HFWLogisticRegressionCV,
+    HFWMatrixCompletion,
+    hfw_logistic_path,
+)
+from skfw.engine import Constraint, L1Ball, NuclearBall
 
 X, y = make_classification(200, 8, flip_y=0.2, random_state=0)
+FEWER_FEATURES, MORE_CLASSES = X[:, :3], y + (X[:, 0] > 0)
+ENTRIES = np.argwhere(np.random.default_rng(0).uniform(size=(15, 10)) < 0.6)
+VALUES = np.random.default_rng(1).normal(size=len(ENTRIES))
 BOTH = pytest.mark.parametrize(
     "estimator",
     [HFWLogisticRegression(radius=2.0), HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3)],
@@ -24,7 +36,7 @@ BOTH = pytest.mark.parametrize(
 class OwnBall(Constraint):
     """An l1 ball made outside of the package, that counts and times its oracle's calls."""
 
-    contains_zero = True
+    contains_zero, known_ball = True, L1Ball
     calls, seconds, fail_at, pause = 0, 0.0, None, 0.0
 
     def __init__(self, radius=2.0):
@@ -36,12 +48,40 @@ class OwnBall(Constraint):
         if OwnBall.calls == OwnBall.fail_at:
             raise KeyboardInterrupt
         time.sleep(OwnBall.pause)
-        minimum = L1Ball(self.radius).lmo(direction)
+        minimum = self.known_ball(self.radius).lmo(direction, hint)
         OwnBall.seconds += time.perf_counter() - began
         return minimum
 
     def diameter(self, shape):
         return 2.0 * self.radius
+
+
+class OwnNuclearBall(OwnBall):
+    """The same with matrices of low rank."""
+
+    low_rank, known_ball = True, NuclearBall
+
+
+# An estimator, a ball for it, its data, and other data with another number of features.
+EACH = pytest.mark.parametrize(
+    "estimator, ball, data, other",
+    [
+        (HFWLogisticRegression(radius=2.0), OwnBall(), (X, y), (FEWER_FEATURES, MORE_CLASSES)),
+        (
+            HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3),
+            OwnBall(),
+            (X, y),
+            (FEWER_FEATURES, MORE_CLASSES),
+        ),
+        (
+            HFWMatrixCompletion(random_state=0),
+            OwnNuclearBall(),
+            (ENTRIES, VALUES),
+            (np.column_stack([ENTRIES, ENTRIES % 3])[:, :3], VALUES[::-1]),
+        ),
+    ],
+    ids=["single", "cv", "completion"],
+)
 
 
 @pytest.fixture(autouse=True)
@@ -64,37 +104,35 @@ def assert_same(found, expected):
             np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-@BOTH
-def test_a_warning_that_is_an_error_leaves_the_new_fit_behind(estimator):
-    other, labels = make_classification(150, 5, n_classes=3, n_informative=5, n_redundant=0, random_state=1)
-    model = clone(estimator).fit(X, y).set_params(max_iter=1, tol=1e-9)
+@EACH
+def test_a_warning_that_is_an_error_leaves_the_new_fit_behind(estimator, ball, data, other):
+    model = clone(estimator).fit(*data).set_params(max_iter=1, tol=1e-9)
     expected = clone(model)
     with pytest.warns(ConvergenceWarning):
-        expected.fit(other, labels)
+        expected.fit(*other)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ConvergenceWarning):
-            model.fit(other, labels)
+            model.fit(*other)
     assert_same(fitted_attributes(model), fitted_attributes(expected))
-    assert model.predict(other).shape == labels.shape
+    np.testing.assert_array_equal(model.predict(other[0]), expected.predict(other[0]))
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("fail_at", [1, 3, 5, -1])
-def test_an_interrupted_fit_leaves_the_old_one_behind(estimator, fail_at):
-    model = clone(estimator).set_params(constraint=OwnBall(), tol=1e-6).fit(X, y)
-    OwnBall.calls = 0
-    clone(model).fit(X[:, :3], y)
+def test_an_interrupted_fit_leaves_the_old_one_behind(estimator, ball, data, other, fail_at):
+    model = clone(estimator).set_params(constraint=ball, tol=1e-3).fit(*data)
+    predictions, OwnBall.calls = model.predict(data[0]), 0
+    clone(model).fit(*other)
     last, OwnBall.calls = OwnBall.calls, 0
     before = dict(vars(model))
     OwnBall.fail_at = fail_at if fail_at > 0 else last
     with pytest.raises(KeyboardInterrupt):
-        model.fit(X[:, :3], y)
+        model.fit(*other)
     after = dict(vars(model))
     assert after.keys() == before.keys()
     assert all(after[name] is value for name, value in before.items())
-    OwnBall.fail_at = None
-    assert model.predict(X).shape == y.shape
+    np.testing.assert_array_equal(model.predict(data[0]), predictions)
 
 
 @BOTH
@@ -186,21 +224,47 @@ def test_callbacks_reach_the_final_fit_of_cross_validation():
     assert recorder.tasks[-1] != "iteration"  # the fit itself ends last
 
 
-FITS = {
-    "single": lambda: HFWLogisticRegression(max_iter=1, tol=1e-9).fit(X, y),
-    "path": lambda: hfw_logistic_path(X, y, [1.0, 2.0], max_iter=1, tol=1e-9),
-    "cv": lambda: HFWLogisticRegressionCV(radii=[1.0, 2.0], max_iter=1, tol=1e-9).fit(X, y),
-    "cv in parallel": lambda: HFWLogisticRegressionCV(radii=[1.0, 2.0], max_iter=1, tol=1e-9, n_jobs=2).fit(
-        X, y
+SHORT = {"max_iter": 1, "tol": 1e-9}
+HOLES = np.where(np.random.default_rng(0).uniform(size=X.shape) < 0.3, np.nan, X)
+# What is called, and what it says it is.
+CALLS = {
+    "single": (lambda: HFWLogisticRegression(**SHORT).fit(X, y), "HFWLogisticRegression"),
+    "path": (lambda: hfw_logistic_path(X, y, [1.0, 2.0], **SHORT), "hfw_logistic_path"),
+    "cv": (
+        lambda: HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, **SHORT).fit(X, y),
+        "HFWLogisticRegressionCV",
     ),
+    "cv in parallel": (
+        lambda: HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, n_jobs=2, **SHORT).fit(X, y),
+        "HFWLogisticRegressionCV",
+    ),
+    "scikit-learn's cv": (
+        lambda: cross_val_score(HFWLogisticRegression(**SHORT), X, y, cv=3),
+        "HFWLogisticRegression",
+    ),
+    "completion": (lambda: HFWMatrixCompletion(**SHORT).fit(ENTRIES, VALUES), "HFWMatrixCompletion"),
+    "imputer": (lambda: HFWImputer(**SHORT).fit(HOLES), "HFWImputer"),
 }
 
 
-@pytest.mark.parametrize("which", FITS)
-def test_a_convergence_warning_points_at_the_caller(which):
+@pytest.mark.parametrize("which", CALLS)
+def test_a_convergence_warning_names_what_was_called_and_points_at_the_caller(which):
+    call, name = CALLS[which]
     with pytest.warns(ConvergenceWarning) as record:
-        FITS[which]()
+        call()
     assert {warning.filename for warning in record} == {__file__}
+    assert {str(warning.message).split()[0] for warning in record} == {name}
+    advice = {str(warning.message).rpartition("For a smaller one ")[2] for warning in record}
+    scaling = "" if which in ("completion", "imputer") else "scale the features, or "
+    assert advice == {f"raise max_iter, or {scaling}lower the radius."}
+
+
+def test_a_file_that_is_named_like_the_package_is_the_callers():
+    own = f"{Path(skfw.__file__).parent}_demo.py"
+    names = {"model": HFWLogisticRegression(**SHORT), "X": X, "y": y}
+    with pytest.warns(ConvergenceWarning) as record:
+        exec(compile("model.fit(X, y)", own, "exec"), names)
+    assert [warning.filename for warning in record] == [own]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skfw import HFWImputer, HFWMatrixCompletion
+from skfw import HFWImputer
 from skfw.engine import NuclearBall
 
 
@@ -203,7 +203,7 @@ def test_an_interrupted_fit_leaves_the_last_model(monkeypatch, radius):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(HFWMatrixCompletion, "fit", interrupt)
+        patch.setattr("skfw._certified.frank_wolfe", interrupt)
         with pytest.raises(KeyboardInterrupt):
             imputer.fit(other)
     with pytest.raises(ValueError, match="no observed value"):

@@ -1,24 +1,41 @@
 """What a fit tells while it runs: the table of `verbose`, and scikit-learn's callbacks."""
 
+import pickle
 import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.model_selection import GridSearchCV
 
-from skfw import HFWLogisticRegression, HFWMatrixCompletion
+from skfw import HFWImputer, HFWLogisticRegression, HFWLogisticRegressionCV, HFWMatrixCompletion
 
+RNG = np.random.default_rng(0)
 ENTRIES = np.argwhere(np.random.default_rng(0).uniform(size=(30, 20)) < 0.6)
 VALUES = 100.0 * np.random.default_rng(1).normal(size=len(ENTRIES))
 CLASSIFIED = make_classification(200, 10, flip_y=0.2, random_state=0)
+LOW_RANK = RNG.normal(size=(60, 2)) @ RNG.normal(size=(2, 8))
+HOLES = RNG.uniform(size=LOW_RANK.shape) < 0.2
 FITS = {
     "logistic": (HFWLogisticRegression(radius=3), CLASSIFIED),
+    "cv": (HFWLogisticRegressionCV(radii=[1, 3], cv=3, tol=1e-6), CLASSIFIED),
     "completion": (HFWMatrixCompletion(tol=1e-6, random_state=0), (ENTRIES, VALUES)),
+    "imputer": (HFWImputer(tol=1e-4, random_state=0), (np.where(HOLES, np.nan, LOW_RANK),)),
 }
+ONE_RUN = pytest.mark.parametrize("which", ["logistic", "completion"])
 
 
-@pytest.mark.parametrize("which", FITS)
+def certified(model):
+    """Return the model that has the certificate."""
+    return getattr(model, "completion_", model)
+
+
+def answers(model, X):
+    return model.transform(X) if hasattr(model, "transform") else model.predict(X)
+
+
+@ONE_RUN
 def test_verbose_prints_a_table(which, capsys):
     model, data = FITS[which]
     model.set_params(verbose=1).fit(*data)
@@ -67,28 +84,32 @@ class Recorder:
 
 @pytest.mark.parametrize("which", FITS)
 def test_callbacks_see_every_iterate(which):
+    """Of a search for the radius, those of the final fit only."""
     pytest.importorskip("sklearn.callback")
     model, data = FITS[which]
     model.set_callbacks(recorder := Recorder())
-    weights = np.random.default_rng(0).integers(0, 3, len(data[1]))
-    model.fit(*data, sample_weight=weights)
+    weights = None if which == "imputer" else np.random.default_rng(0).integers(0, 3, len(data[1]))
+    model.fit(*data, **({} if weights is None else {"sample_weight": weights}))
     model.set_callbacks()
+    assert model.n_iter_ > 1
     iterations = ["begin iteration", "end iteration"] * (model.n_iter_ + 1)
     assert recorder.events == ["setup", "begin fit", *iterations, "end fit", "teardown"]
     objectives = []
     for fitted, X, y, metadata in recorder.models[:-1]:
-        assert metadata["sample_weight"] is weights
-        if which == "logistic":
+        assert metadata is None if weights is None else metadata["sample_weight"] is weights
+        if which in ("logistic", "cv"):
             errors = -fitted.predict_log_proba(X)[np.arange(len(y)), y.astype(int)]
-        else:
+        elif which == "completion":
             errors = (fitted.predict(X) - y) ** 2
+        else:
+            errors = (fitted.transform(X) - LOW_RANK)[HOLES] ** 2
         objectives.append(np.average(errors, weights=weights))
     # Of completion the objective has a penalty of the biases too.
     assert objectives[-1] < 0.9 * objectives[0]
-    if which == "logistic":
+    if which in ("logistic", "cv"):
         np.testing.assert_allclose(objectives, model.trace_["objective"], rtol=1e-9)
     final = recorder.models[-1][0]
-    np.testing.assert_array_equal(final.predict(data[0]), model.predict(data[0]))
+    np.testing.assert_array_equal(answers(final, data[0]), answers(model, data[0]))
 
 
 @pytest.mark.parametrize("which", FITS)
@@ -101,11 +122,41 @@ def test_a_callback_can_end_the_fit(which):
         model.fit(*data)
     model.set_callbacks()
     assert model.n_iter_ == 1
-    assert not model.converged_
-    assert model.gap_ > 0
+    assert not certified(model).converged_
+    assert certified(model).gap_ > 0
+
+
+class Copier(Recorder):
+    """A callback that pickles the models it sees, and says whether the copies answer as they do."""
+
+    def on_fit_task_end(self, estimator, context, *, X, fitted_estimator):
+        copy = pickle.loads(pickle.dumps(fitted_estimator))
+        self.models.append(np.array_equal(answers(copy, X), answers(fitted_estimator, X)))
 
 
 @pytest.mark.parametrize("which", FITS)
+def test_models_are_pickled_during_and_after_a_fit(which):
+    pytest.importorskip("sklearn.callback")
+    model, data = FITS[which]
+    model.set_callbacks(copier := Copier()).fit(*data)
+    assert copier.models == [True] * (model.n_iter_ + 2)
+    copy = pickle.loads(pickle.dumps(model))
+    model.set_callbacks()
+    np.testing.assert_array_equal(answers(copy, data[0]), answers(model, data[0]))
+
+
+@pytest.mark.parametrize("which", FITS)
+def test_iterates_of_a_refit_have_the_new_features(which):
+    pytest.importorskip("sklearn.callback")
+    model, (X, *y) = FITS[which]
+    other = np.column_stack([X, X[:, :1]])
+    clone(model).fit(X, *y).set_callbacks(recorder := Recorder()).fit(other, *y)
+    for fitted, *_ in recorder.models:
+        assert fitted.n_features_in_ == other.shape[1]
+        assert np.isfinite(answers(fitted, other)).all()
+
+
+@ONE_RUN
 def test_scikit_learns_own_callbacks(which):
     callback = pytest.importorskip("sklearn.callback")
     model, data = FITS[which]
@@ -118,7 +169,7 @@ def test_scikit_learns_own_callbacks(which):
     model.set_callbacks()
 
 
-@pytest.mark.parametrize("which", FITS)
+@ONE_RUN
 def test_progress_bar_of_a_grid_search(which, capsys, monkeypatch):
     callback = pytest.importorskip("sklearn.callback")
     pytest.importorskip("rich")
