@@ -25,13 +25,18 @@ def _axes(ax, n_axes=1):
 
 
 def _inside(estimator, attribute):
-    """Return the first that has an attribute: the estimator, or the model inside a search or a pipeline."""
+    """Return the first that has an attribute: the estimator, or the model inside.
+
+    There is one inside a search, a pipeline or an imputer.
+    """
     outermost = estimator
     while not hasattr(estimator, attribute):
         if hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
         elif hasattr(estimator, "steps"):
             estimator = estimator.steps[-1][1]
+        elif hasattr(estimator, "completion_"):
+            estimator = estimator.completion_
         else:
             check_is_fitted(estimator)
             raise ValueError(
@@ -84,7 +89,7 @@ class ConvergenceDisplay:
         Parameters
         ----------
         estimator : HFWLogisticRegression, HFWMatrixCompletion or other model with `trace_`
-            Fitted. Of a pipeline or a search the model inside is taken.
+            Fitted. Of a pipeline, a search or an imputer the model inside is taken.
         against : {"iterations", "seconds"}, default="iterations"
             The horizontal axis.
         name : str, optional
@@ -247,7 +252,7 @@ class RadiusPathDisplay:
         else:
             used = np.flatnonzero(np.any(self.values != 0.0, axis=1))
             self.lines_ = self.ax_.plot(self.radii, self.values[used].T, **kwargs)
-            if self.names is not None and len(used) <= 12:
+            if self.names is not None and 0 < len(used) <= 12:  # matplotlib warns of a legend of nothing
                 for line, index in zip(self.lines_, used, strict=True):
                     line.set_label(self.names[index])
                 self.ax_.legend(fontsize="small")
@@ -333,19 +338,21 @@ class CompletionDisplay:
         CompletionDisplay
         """
         model = _inside(estimator, "singular_values_")
+        if (X is None) != (y is None):
+            raise ValueError("The observed entries are X and y together; got one of them.")
         matrices = {}
         if X is not None:
             X = np.asarray(keep_ids(X))
             rows = model._row_encoder.transform(X[:, :1])
             columns = model._column_encoder.transform(X[:, 1:])
-            known = (rows >= 0) & (columns >= 0)
-            if not known.any():
+            seen = (rows >= 0) & (columns >= 0)
+            if not seen.any():
                 raise ValueError("None of the entries' ids was seen in fit.")
-            observed = np.column_stack([rows, columns])[known]
+            observed = np.column_stack([rows, columns])[seen]
             shape = len(model.row_ids_), len(model.column_ids_)
             completed = model.row_factors_ @ model.column_factors_.T + model.mean_
             completed += model.row_biases_[:, np.newaxis] + model.column_biases_
-            matrices["observed"] = entries_to_matrix(observed, np.asarray(y)[known], shape)
+            matrices["observed"] = entries_to_matrix(observed, np.asarray(y)[seen], shape)
             matrices["completed"] = completed if model.clip is None else np.clip(completed, *model.clip)
         if truth is not None:
             matrices["true"] = np.asarray(truth)

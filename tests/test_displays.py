@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
@@ -9,6 +10,7 @@ from sklearn.preprocessing import StandardScaler, scale
 from skfw import (
     CompletionDisplay,
     ConvergenceDisplay,
+    HFWImputer,
     HFWLogisticRegression,
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
@@ -154,6 +156,21 @@ def test_coefficients_of_several_classes():
     np.testing.assert_array_equal([line.get_ydata() for line in display.lines_], curves[curves.any(axis=1)])
 
 
+def test_no_legend_of_no_coefficients():
+    constant = pd.DataFrame({"first": np.zeros(len(y)), "second": np.zeros(len(y))})
+    display = RadiusPathDisplay.from_data(constant, y, radii=[0.5, 1.0])
+    assert display.lines_ == []
+    assert display.ax_.get_legend() is None
+
+
+def test_the_run_of_an_imputer():
+    imputer = HFWImputer(1.0, random_state=0).fit(np.where(X[:, :6] > 1.0, np.nan, X[:, :6]))
+    display = ConvergenceDisplay.from_estimator(make_pipeline(imputer))
+    np.testing.assert_array_equal(display.line_.get_ydata(), imputer.completion_.trace_["objective"])
+    with pytest.raises(NotFittedError):
+        ConvergenceDisplay.from_estimator(HFWImputer())
+
+
 @pytest.mark.parametrize("names", [None, "strings"])
 def test_completion(names):
     model, entries, values, truth = completion(names)
@@ -222,6 +239,9 @@ def test_completions_of_other_kinds():
     alone = CompletionDisplay.from_estimator(model, kind="singular_values")
     with pytest.raises(ValueError, match="pass the observed entries"):
         alone.plot()
+    for half in ({"X": entries}, {"y": values}):
+        with pytest.raises(ValueError, match="X and y together"):
+            CompletionDisplay.from_estimator(model, **half)
     with pytest.raises(ValueError, match="was seen in fit"):
         CompletionDisplay.from_estimator(model, entries + 100, values)
     norm = plt.Normalize(-1, 1)
