@@ -148,7 +148,8 @@ class CertifiedFitMixin(CallbackReportMixin):
         check_flag("corrective", self.corrective)
         check_number("tol", self.tol, at_least=0.0)
         check_integer("max_iter", self.max_iter, at_least=1)
-        check_integer("verbose", self.verbose, at_least=0)
+        if not isinstance(self.verbose, bool):
+            check_integer("verbose", self.verbose, at_least=0)
         if self.lipschitz is not None:
             check_number("lipschitz", self.lipschitz, above=0.0)
 

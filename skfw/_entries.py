@@ -49,7 +49,7 @@ def entries_to_matrix(entries, values, shape=None):
     Parameters
     ----------
     entries : array of shape (n_entries, 2)
-        Row and column indices.
+        Row and column indices, from zero.
     values : array of shape (n_entries,)
     shape : tuple of two ints, optional
         By default the smallest that holds the entries.
@@ -58,7 +58,11 @@ def entries_to_matrix(entries, values, shape=None):
     -------
     ndarray
     """
-    rows, columns = np.asarray(entries, dtype=np.intp).reshape(-1, 2).T
+    entries = np.asarray(entries, dtype=np.intp).reshape(-1, 2)
+    if entries.min(initial=0) < 0:
+        row, column = entries[entries.min(axis=1).argmin()]
+        raise IndexError(f"Indices of entries count from zero; got row {row}, column {column}.")
+    rows, columns = entries.T
     if shape is None:
         shape = (int(rows.max(initial=-1)) + 1, int(columns.max(initial=-1)) + 1)
     matrix = np.full(shape, np.nan)

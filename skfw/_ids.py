@@ -9,21 +9,26 @@ import numpy as np
 
 # Integers are looked up in a table unless it would have more than this many places for each id.
 _SPARSE_TABLE = 8
+# Above this not all integers are floating-point numbers.
+_FIRST_ROUNDED = 2.0**53
 
 
 def keep_ids(X):
     """Return ids as they are, where one array of them would have a type that changes them.
 
-    In the common type of the columns of a data frame large integers lose digits, and in that of a list with
-    numbers and strings the numbers become strings.
+    In the common type of the columns of a data frame, or of a list with integers and other numbers, large
+    integers lose digits, and in that of a list with numbers and strings the numbers become strings.
     """
     if hasattr(X, "columns") and hasattr(X, "astype"):  # a series has its own type already
         one_type = len(set(X.dtypes)) == 1 and all(isinstance(kind, np.dtype) for kind in X.dtypes)
         if not one_type and bool(X.isna().to_numpy().any()):
             raise ValueError("Input X contains NaN, which names no row and no column.")
         return X if one_type else X.astype(object)
-    if isinstance(X, list | tuple) and np.asarray(X).dtype.kind in "US":
-        return np.array(X, dtype=object)
+    if isinstance(X, list | tuple):
+        array = np.asarray(X)
+        loses_digits = array.dtype.kind == "f" and _FIRST_ROUNDED <= np.abs(array).max(initial=0.0) < np.inf
+        if loses_digits or array.dtype.kind in "US":
+            return np.array(X, dtype=object)
     return X
 
 

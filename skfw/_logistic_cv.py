@@ -86,7 +86,8 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has.
     cv : int, cross-validation generator or iterable, optional
-        By default five stratified folds.
+        By default five stratified folds. A list of splits works too, and is the way to keep groups
+        together: ``cv=list(GroupKFold().split(X, y, groups))``.
     scoring : str or callable, optional
         What to maximise, and what `score` returns. By default the mean log-likelihood of the held-out samples
         is maximised: the same number as "neg_log_loss", at a fraction of its cost. `score` is then the
@@ -191,7 +192,14 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
         return HFWLogisticRegression(**shared)
 
     def _scorer(self, template):
-        return _mean_log_likelihood if self.scoring is None else check_scoring(template, scoring=self.scoring)
+        if self.scoring is None:
+            return _mean_log_likelihood
+        if not (isinstance(self.scoring, str) or callable(self.scoring)):
+            raise ValueError(
+                f"scoring must be None, one name or one callable: what chooses the radius; "
+                f"got scoring={self.scoring!r}."
+            )
+        return check_scoring(template, scoring=self.scoring)
 
 
 def _mean_log_likelihood(model, X, y, sample_weight=None):

@@ -18,6 +18,7 @@ from ._params import (
     check_integer,
     check_number,
     check_sample_weight,
+    is_number,
     make_constraint,
 )
 from .engine import BiasedSquaredLoss, FactoredMatrix, ObservedEntries, Problem, SquaredLoss, products_at
@@ -80,7 +81,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     lipschitz : float, optional
         Lipschitz constant of the gradient, for ``step_size="smooth"`` and ``restart=True``.
     clip : tuple of two floats, optional
-        Smallest and largest prediction, ``(1, 5)`` for ratings from one to five.
+        Smallest and largest prediction, ``(1, 5)`` for ratings from one to five. An end may be infinite.
     warm_start : bool, default=False
         Whether to start from the last fit's factors, for the ids it knew.
     random_state : int, RandomState instance or None, default=None
@@ -272,7 +273,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             check_number("bias_penalty", self.bias_penalty, above=0.0)
         check_flag("normalize", self.normalize)
         check_flag("warm_start", self.warm_start)
-        if self.clip is not None and not (np.shape(self.clip) == (2,) and self.clip[0] <= self.clip[1]):
+        if self.clip is not None and not _is_interval(self.clip):
             raise ValueError(
                 f"clip must be None or a pair of numbers in ascending order; got clip={self.clip!r}."
             )
@@ -417,6 +418,10 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         return tags
+
+
+def _is_interval(pair):
+    return np.shape(pair) == (2,) and all(map(is_number, pair)) and pair[0] <= pair[1]
 
 
 def _group_means(groups, values, weights):

@@ -97,15 +97,20 @@ def make_step_rule(step_size, lipschitz: Callable[[], float]) -> StepRule:
 
 def check_number(name, value, *, above=-np.inf, at_least=-np.inf) -> None:
     """Raise a ValueError unless `value` is a finite number in the range."""
-    if not isinstance(value, Real) or not np.isfinite(value) or value <= above or value < at_least:
+    if not is_number(value) or not np.isfinite(value) or value <= above or value < at_least:
         wanted = f"above {above:g}" if above > -np.inf else f"of at least {at_least:g}"
         raise ValueError(f"{name} must be a finite number {wanted}; got {name}={value!r}.")
 
 
 def check_integer(name, value, *, at_least) -> None:
     """Raise a ValueError unless `value` is an integer of at least `at_least`."""
-    if not isinstance(value, Integral) or value < at_least:
+    if not is_number(value, Integral) or value < at_least:
         raise ValueError(f"{name} must be an integer of at least {at_least}; got {name}={value!r}.")
+
+
+def is_number(value, kind=Real) -> bool:
+    """Whether `value` is a number of this kind. A boolean is none, though Python counts with it."""
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def check_flag(name, value) -> None:

@@ -100,10 +100,11 @@ class RadiusSearchMixin(CallbackReportMixin):
         """
         template = self._template()
         template._check_params()
+        scorer = self._scorer(template)
         X, y, seen = validated(self, X, y, **DESIGN)
         weights = None if sample_weight is None else check_sample_weight(sample_weight, len(y))
         problem, coding = template._prepare(X, y, weights)
-        radii, scorer = radius_grid(template, self.radii, problem), self._scorer(template)
+        radii = radius_grid(template, self.radii, problem)
         # What has no weight is no part of the model, and cannot be scored.
         has_weight = template._weights(y, weights) > 0.0
         folds = [
@@ -117,6 +118,12 @@ class RadiusSearchMixin(CallbackReportMixin):
             for train, test in folds
         )
         scores = np.array([scores for scores, _ in found])
+        if np.isnan(scores).any():
+            fold, number = np.argwhere(np.isnan(scores))[0]
+            raise ValueError(
+                f"The score of fold {fold} at radius {radii[number]:g} is NaN, which chooses no radius; got "
+                f"scoring={self.scoring!r}."
+            )
         radius = float(radii[np.argmax(scores.mean(axis=0))])
         chosen = {"radii_": radii, "scores_": scores, "radius_": radius}
         model = at_radius(template, radius)

@@ -24,6 +24,12 @@ def test_stored_zeros_are_observed_and_stored_nan_is_not(container):
     assert found == {(0, 1): 0.0, (1, 0): 2.0}
 
 
+@pytest.mark.parametrize("shape", [None, (3, 3)])
+def test_indices_count_from_zero(shape):
+    with pytest.raises(IndexError, match="count from zero; got row 2, column -1"):
+        entries_to_matrix([[0, 0], [2, -1], [1, 1]], [1.0, 2.0, 3.0], shape)
+
+
 def test_nothing_observed():
     entries, values = matrix_to_entries(np.full((2, 3), np.nan))
     assert entries.shape == (0, 2)

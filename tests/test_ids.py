@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skfw._ids import IdEncoder
+from skfw._ids import IdEncoder, keep_ids
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(-5, 5)), min_size=1), st.data())
@@ -70,3 +70,14 @@ def test_numbers_and_strings_are_sorted_by_type_and_value():
     numbers = encoder.fit(ids[:, np.newaxis])
     assert encoder.ids[:, 0].tolist() == [2.5, 4.5, *range(12), *sorted(f"id {i}" for i in range(12))]
     assert encoder.ids[numbers, 0].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("container", [list, tuple])
+def test_integers_beside_other_numbers_keep_their_digits(container):
+    ids = container([[2**53, 0.5], [2**53 + 1, 0.5], [-(2**53) - 1, 0.5]])
+    assert keep_ids(ids).tolist() == list(ids)
+    assert len(set(IdEncoder().fit(keep_ids(ids)))) == 3
+    small = [[1, 0.5], [2, 0.5]]
+    assert keep_ids(small) is small
+    for bad in (np.nan, np.inf):  # left for the check of finite numbers, which sees no infinity in objects
+        assert np.asarray(keep_ids([[2**53 + 1, bad]])).dtype == np.float64

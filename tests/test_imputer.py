@@ -112,10 +112,37 @@ def test_in_a_pipeline_with_a_grid():
     assert search.best_score_ > 0.8
 
 
-@pytest.mark.parametrize("params", [{"radius": 0.0}, {"radius": "1"}, {"bias_penalty": 0.0}, {"tol": -1.0}])
-def test_bad_parameters(params):
-    with pytest.raises(ValueError, match=next(iter(params))):
-        HFWImputer(**params).fit(load_iris().data)
+class Spectator:
+    """A callback that only looks."""
+
+    def setup(self, estimator, context):
+        pass
+
+    teardown = on_fit_task_begin = on_fit_task_end = setup
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("radius", 0.0),
+        ("radius", "1"),
+        ("radius", True),
+        ("bias_penalty", 0.0),
+        ("bias_penalty", None),
+        ("tol", -1.0),
+        ("tol", "a"),
+        ("max_iter", "a"),
+        ("max_iter", 0),
+    ],
+)
+@pytest.mark.parametrize("watched", [False, True])
+def test_bad_parameters(name, value, watched):
+    imputer = HFWImputer(**{name: value})
+    if watched:
+        pytest.importorskip("sklearn.callback")
+        imputer.set_callbacks(Spectator())
+    with pytest.raises(ValueError, match=f"{name} must be .* got {name}={value!r}"):
+        imputer.fit(load_iris().data)
 
 
 def test_the_search_for_a_radius_ends_before_values_are_interpolated(monkeypatch):

@@ -208,7 +208,7 @@ def test_options():
     assert make_pipeline(StandardScaler(), HFWLogisticRegressionCV()).fit(X3, y3).score(X3, y3) > 0.9
 
 
-@pytest.mark.parametrize("radii", [0, -1, [], [[1.0]], [1.0, -1.0], [np.nan], "many", 2.5])
+@pytest.mark.parametrize("radii", [0, -1, [], [[1.0]], [1.0, -1.0], [np.nan], "many", 2.5, True, [True]])
 def test_bad_radii(radii):
     with pytest.raises(ValueError, match="radii must be"):
         HFWLogisticRegressionCV(radii=radii).fit(X2, y2)
@@ -224,6 +224,16 @@ def test_bad_parameters_are_refused_before_any_work():
         HFWLogisticRegressionCV(corrective="yes").fit(X2, y2)
     with pytest.raises(ValueError, match="constraint must be"):
         HFWLogisticRegressionCV("l3").fit(X2, y2)
+    with pytest.raises(ValueError, match=r"scoring must be .* got scoring=\['accuracy', 'roc_auc'\]"):
+        HFWLogisticRegressionCV(scoring=["accuracy", "roc_auc"]).fit("nonsense", None)
+
+
+def test_a_score_that_is_nan_chooses_no_radius():
+    def scoring(model, X, y):
+        return np.nan if model.radius == 2.0 else 1.0
+
+    with pytest.raises(ValueError, match=r"score of fold 0 at radius 2 is NaN.* got scoring=<function"):
+        HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, scoring=scoring).fit(X2, y2)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])

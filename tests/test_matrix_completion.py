@@ -141,6 +141,18 @@ def test_the_radius_of_an_object_is_in_the_same_units():
     assert given.objective_ == pytest.approx(named.objective_, rel=1e-4)
 
 
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("ignored", [None, -1.0, "large"])
+def test_beside_an_object_radius_and_random_state_are_ignored(normalize, ignored):
+    """The data is large enough for the iterative oracle, whose random numbers change the bits."""
+    entries, values, _ = made_data((150, 120), share=0.3)
+    ball = NuclearBall(0.5 if normalize else 0.5 * np.linalg.norm(values), random_state=3)
+    expected = HFWMatrixCompletion(constraint=ball, normalize=normalize, random_state=0)
+    given = HFWMatrixCompletion(ignored, constraint=ball, normalize=normalize, random_state=1)
+    expected.fit(entries, values)
+    np.testing.assert_array_equal(given.fit(entries, values).predict(entries), expected.predict(entries))
+
+
 @pytest.mark.parametrize("constraint", ["nuclear", "weighted_nuclear"])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("biases", ["mean", "both"])
@@ -287,6 +299,8 @@ def test_cross_validation_grid_search_clone_and_pickle():
 def test_clip_may_be_open():
     model = HFWMatrixCompletion(clip=np.array([2.0, np.inf]), random_state=0).fit(ENTRIES, VALUES)
     assert model.predict(EVERYWHERE).min() == 2.0
+    model.set_params(clip=(-np.inf, 1)).fit(ENTRIES, VALUES)
+    assert model.predict(EVERYWHERE).max() == 1.0
 
 
 def test_clip():

@@ -32,6 +32,9 @@ SOLVER_ERRORS = [
     ({"tol": np.nan}, "got tol=nan"),
     ({"max_iter": 0}, "max_iter must be an integer of at least 1; got max_iter=0"),
     ({"max_iter": 10.5}, "got max_iter=10.5"),
+    ({"radius": True}, "radius must be a finite number above 0; got radius=True"),
+    ({"max_iter": True}, "max_iter must be an integer of at least 1; got max_iter=True"),
+    ({"tol": False}, "got tol=False"),
     ({"lipschitz": 0.0}, "lipschitz must be a finite number above 0; got lipschitz=0.0"),
     ({"warm_start": 1}, "warm_start must be True or False; got warm_start=1"),
     ({"verbose": -1}, "got verbose=-1"),
@@ -59,6 +62,9 @@ COMPLETION_ERRORS = [
     ({"clip": 3}, "clip must be None or a pair of numbers in ascending order; got clip=3"),
     ({"clip": (5, 1)}, r"got clip=\(5, 1\)"),
     ({"clip": (np.nan, 1)}, r"got clip=\(nan, 1\)"),
+    ({"clip": ("a", "b")}, r"got clip=\('a', 'b'\)"),
+    ({"clip": (None, 5)}, r"got clip=\(None, 5\)"),
+    ({"clip": (False, True)}, r"got clip=\(False, True\)"),
     ({"constraint": L1Ball(1.0)}, r"rank-one atoms, .* got constraint=L1Ball\(radius=1.0\)"),
     ({"constraint": NuclearBall(-1.0)}, "got radius=-1.0 for NuclearBall"),
 ]
@@ -203,6 +209,13 @@ def test_more_extreme_scales(scale, radius, step_size):
         options = {"momentum": "weighted", "step_size": step_size, "restart": True, "max_iter": 5}
         model = HFWLogisticRegression(constraint, radius, **options).fit(scale * X, labels)
         assert_certified(model, scale * X, labels)
+
+
+def test_verbose_may_be_a_boolean(capsys):
+    HFWLogisticRegression(verbose=False).fit(X, y)
+    assert capsys.readouterr().out == ""
+    HFWLogisticRegression(verbose=True).fit(X, y)
+    assert "certified gap" in capsys.readouterr().out
 
 
 def test_bad_parameters_come_before_bad_data():
