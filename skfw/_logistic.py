@@ -157,7 +157,8 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         zero if the constraint does not bind. It converts the radius to a penalty: for weights that sum to
         ``n``, scikit-learn's `LogisticRegression` has the same solution at ``C = 1 / (n * multiplier_)`` for
         "l1", and at ``C = radius / (n * multiplier_)`` for "l2". The other way round, the radius is the norm
-        of the penalised coefficients.
+        of the penalised coefficients. Negative for a simplex where the smallest log-loss rises with the
+        radius; NaN for a set of your own without a method `multiplier`.
     converged_ : bool
         Whether `gap_` met `tol`.
     n_iter_ : int

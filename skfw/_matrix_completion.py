@@ -110,7 +110,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         accounts for the inexact singular vectors; it is wrong with a probability below 1e-12 for each call
         of the oracle.
     multiplier_ : float
-        The Lagrange multiplier of the constraint: how fast the smallest objective falls as `radius` grows.
+        The Lagrange multiplier of the constraint: how fast the smallest objective falls as the radius grows.
+        NaN for a set of your own without a method `multiplier`.
     converged_ : bool
         Whether `gap_` met `tol`.
     n_iter_, n_restarts_ : int
