@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import warnings
@@ -14,10 +15,10 @@ from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
-import joblib
 import numpy as np
 import sklearn
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.parallel import Parallel
 from sklearn.utils.validation import validate_data
 from threadpoolctl import ThreadpoolController
 
@@ -38,8 +39,11 @@ except ImportError:  # before scikit-learn 1.9
 
 # Data is small if two products with it take less than this many seconds.
 _SMALL = 2e-3
-# Frames of these are passed over on the way to the line that called a fit.
-_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (__file__, sklearn.__file__, joblib.__file__))
+# Frames of these packages are passed over on the way to the line that called a fit; the last is joblib.
+_LIBRARIES = tuple(
+    str(Path(file).parent) + os.sep
+    for file in (__file__, sklearn.__file__, inspect.getfile(Parallel.__bases__[0]))
+)
 _blas_limit_lock = Lock()
 
 

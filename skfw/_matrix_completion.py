@@ -259,12 +259,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
     def _check_params(self) -> None:
         self._check_solver_params()
-        constraint = make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS)
-        if not constraint.low_rank:
-            raise ValueError(
-                f"constraint must be a set of matrices with rank-one atoms, such as NuclearBall; "
-                f"got constraint={constraint!r}."
-            )
+        make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS)
         check_number("weight_exponent", self.weight_exponent, at_least=0.0)
         if self.biases not in _BIASES:
             raise ValueError(
@@ -282,8 +277,9 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     def _matrix_weights(self, entries, weights):
         """Return the weights of rows and columns in the norm, from how much is known of each."""
         counts = np.bincount(entries.row_indices, weights), np.bincount(entries.column_indices, weights)
-        powers = [(count / count.mean()) ** self.weight_exponent for count in counts]
-        return [power / np.sqrt(np.mean(power**2)) for power in powers]
+        with np.errstate(all="ignore"):  # a norm whose weights differ too much says so itself
+            powers = [(count / count.mean()) ** self.weight_exponent for count in counts]
+            return [power / np.sqrt(np.mean(power**2)) for power in powers]
 
     def _units(self, entries, loss, scale):
         """Return what the solver's targets are divided by after `scale`, and what its radius is."""
@@ -303,13 +299,20 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
                 f"radius and y must be of comparable size; got radius={self.radius} for values up to "
                 f"{radius_unit:g}. Use normalize=True, or scale y."
             )
-        return make_constraint(
+        constraint = make_constraint(
             self.constraint,
             radius,
             COMPLETION_CONSTRAINTS,
             matrix_weights=matrix_weights,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
+        try:
+            constraint.check(tuple(map(len, matrix_weights)))
+        except ValueError as error:
+            raise ValueError(
+                f"With these sample weights weight_exponent={self.weight_exponent} is too large: {error}"
+            ) from None
+        return constraint
 
     def _make_loss(self, entries, values, weights, penalty):
         """Return the loss of the low-rank part, the mean, and biases that the loss does not know of."""

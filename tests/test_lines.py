@@ -153,7 +153,9 @@ def test_a_search_ends_where_the_slope_is_a_fraction_of_the_first(precision):
     assert n_found > 2
 
 
-@pytest.mark.parametrize("change", [0.0, -1.0, -1e-300], ids=["nowhere", "uphill", "barely"])
+@pytest.mark.parametrize(
+    "change", [0.0, 5e-324, -1.0, -1e-300], ids=["nowhere", "hardly", "uphill", "barely"]
+)
 def test_nothing_to_win(change):
     line, steps = watched(square(1.0, 0.0, change))
     assert search(line, 1e-8) is None

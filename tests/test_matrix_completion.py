@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -519,3 +520,38 @@ def test_many_ids_name_a_column_together():
     predictions = model.predict(ids)
     np.testing.assert_allclose(predictions[1:], model.predict(ids[1:][::-1])[::-1])
     assert predictions[0] == pytest.approx(model.mean_ + model.row_biases_[0])
+
+
+@pytest.mark.parametrize("constraint", ["weighted_nuclear", "nuclear"])
+def test_weights_that_differ_too_much_for_the_norm(constraint):
+    """Their powers overflow; only a norm with weights minds, and names what is too large."""
+    weights = np.where(ENTRIES[:, 0] == 0, 1e-200, 1.0)
+    model = HFWMatrixCompletion(2.0, constraint=constraint, weight_exponent=2.0, random_state=0)
+    if constraint == "nuclear":
+        assert model.fit(ENTRIES, VALUES, weights).converged_
+        return
+    with pytest.raises(
+        ValueError, match=r"sample weights weight_exponent=2\.0 is too large: row_weights must"
+    ):
+        model.fit(ENTRIES, VALUES, weights)
+    # What the default exponent makes of any weights is within the range.
+    model.set_params(weight_exponent=0.2).fit(ENTRIES, VALUES, np.where(ENTRIES[:, 0] == 0, 1e-300, 1.0))
+
+
+def test_factors_of_rank_zero():
+    """Contradictory values of one entry: the descent has no factors to improve, and says nothing."""
+    model = HFWMatrixCompletion(
+        0.1,
+        bias_penalty=None,
+        momentum="none",
+        step_size="directional",
+        tol=0.0,
+        max_iter=20,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit([[2, 1], [2, 0], [2, 0]], [1.0, 1.0, -1.0])
+    assert model.rank_ == 0
+    assert model.gap_ >= 0.0

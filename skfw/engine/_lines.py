@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import final
 
 from ._protocols import Atom, Data, Evaluation, Iterate, Loss, SampleVector
-from ._sums import NEGLIGIBLE_SUM
+from ._sums import NEGLIGIBLE_SUM, TINY
 
 _MAX_EVALUATIONS = 60
 
@@ -94,7 +94,7 @@ def search(line: Line, precision: float, first_step: float | None = None) -> Lin
     first_step : float, optional
         What to try first; by default a Newton step.
     """
-    if line.length == 0.0 or not line.slope < 0.0:
+    if line.length < TINY or not line.slope < 0.0:
         return None
     # Positions are multiples of `line.normalised_change`. The minimiser lies between `low` (slope < 0) and
     # `high` (slope > 0, or the end of the line while that is untried).

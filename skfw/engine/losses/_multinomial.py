@@ -14,7 +14,9 @@ from .._sums import NEGLIGIBLE_SUM, column_sums, inner
 from ._hessians import DiagonalHessian
 from ._separable import normalised
 
-# Where predictions are so far apart that this is not enough, the plane is not as high as it could be.
+# Newton's method in the intercepts goes on while a step lowers the loss by this fraction or halves its slope.
+# Where predictions are far apart it ends before the best intercepts, and the plane is lower than it could be.
+_PROGRESS = 1e-3
 _NEWTON_STEPS, _SEARCH_STEPS, _GROWTH = 30, 8, 16.0
 # Of the largest slope: what is added to the Hessian in the intercepts.
 _DAMPING = 0.01
@@ -74,9 +76,10 @@ class MultinomialLoss(Loss):
                 break
             # Near the minimum the value no longer shows progress; the slope does, until it is rounding.
             halved = 2.0 * np.abs(column_sums(found.residual)).sum() < np.abs(slope).sum()
-            if found.value >= (1.0 - NEGLIGIBLE_SUM) * evaluation.value and not halved:
-                break
+            slow = found.value >= (1.0 - _PROGRESS) * evaluation.value
             evaluation = found
+            if slow and not halved:
+                break
         return self._balance(evaluation)
 
     def _search(self, predictions: Array, start: Evaluation, direction: Array) -> Evaluation | None:
