@@ -136,4 +136,5 @@ def check_sample_weight(sample_weight, n_samples, name="sample_weight"):
         )
     if weights.max() == 0.0:
         raise ValueError(f"{name} must have a positive weight; got weights that are all zero.")
-    return weights / weights.max()
+    with np.errstate(over="ignore"):  # NumPy 1 warns of a quotient of numbers below the normal range
+        return weights / weights.max()

@@ -235,3 +235,24 @@ def test_curvature_along_a_change_with_a_large_mean(name, mean):
     assert loss.curvature_along(point, change + mean) == pytest.approx(expected, rel=1e-12 * mean)
     apply = loss.hessian(point).apply
     np.testing.assert_allclose(apply(change + mean), apply(change), rtol=1e-12 * mean, atol=1e-15 * mean)
+
+
+@pytest.mark.parametrize("mean", [0.0, 30.0, 1e3, 1e6])
+def test_intercepts_of_features_with_a_large_mean_are_found_soon(mean, monkeypatch):
+    """Each class's predictions are far from those of the others, and close together."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 5))
+    labels = np.argmax(X @ rng.normal(size=(5, 3)) + rng.gumbel(size=(1000, 3)), axis=1)
+    loss = MultinomialLoss(labels, 3, np.full(1000, 1e-3), True)
+    evaluate, calls = MultinomialLoss._evaluate_at, []
+    monkeypatch.setattr(MultinomialLoss, "_evaluate_at", lambda *args: calls.append(1) or evaluate(*args))
+    guess = np.zeros(3)
+    for _ in range(5):
+        coef = rng.normal(size=(5, 3))
+        calls.clear()
+        found = loss.evaluate((X + mean) @ coef, guess)
+        assert len(calls) <= 25
+        guess = found.intercept
+        # The best intercepts are those of centred features, up to the shift and a number for all of them.
+        shift = found.intercept - loss.evaluate(X @ coef).intercept + mean * coef.sum(axis=0)
+        assert np.ptp(shift) <= 1e-12 * max(mean, 1e3)

@@ -29,6 +29,8 @@ _NOISE = 1e-2
 # Number of products with the operator before the first question whether it is enough.
 _FIRST_CHECK = 6
 _EPSILON = float(np.finfo(np.float64).eps)
+# The eigenvalue of the tridiagonal matrix is off by some units in its last place, beside one a dimension.
+_ROUNDINGS = 32
 
 
 def start_noise(*seed: int) -> np.random.Generator:
@@ -102,7 +104,7 @@ def largest_eigenvalue(
             ritz, vectors = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
             value = max(float(ritz[-1]), 0.0)
             upper = value if steps == size else _largest_root(ritz, off_diagonal, log_growth)
-            upper += size * _EPSILON * upper
+            upper += (size + _ROUNDINGS) * _EPSILON * upper
             if exhausted or enough(value, upper):
                 vector = vectors[:, -1] @ basis[:steps]
                 return LargestEigenvalue(value, upper, vector / np.linalg.norm(vector))

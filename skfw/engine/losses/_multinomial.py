@@ -14,10 +14,12 @@ from .._sums import NEGLIGIBLE_SUM, column_sums, inner
 from ._hessians import DiagonalHessian
 from ._separable import normalised
 
-# Newton's method in the intercepts goes on while a step lowers the loss by this fraction or halves its slope.
-# Where predictions are far apart it ends before the best intercepts, and the plane is lower than it could be.
-_PROGRESS = 1e-3
+# Newton's method in the intercepts ends where so many steps neither lowered the loss by this fraction nor
+# halved its slope: predictions are far apart then, and the plane is lower than it could be.
+_PROGRESS, _PATIENCE = 1e-3, 5
 _NEWTON_STEPS, _SEARCH_STEPS, _GROWTH = 30, 8, 16.0
+# How different the mean predictions of two classes may be before it is tried to centre them.
+_FAR = 10.0
 # Of the largest slope: what is added to the Hessian in the intercepts.
 _DAMPING = 0.01
 
@@ -60,8 +62,8 @@ class MultinomialLoss(Loss):
         """Evaluate the loss; see `Loss`."""
         if not self.fit_intercept:
             return self._evaluate_at(predictions, np.zeros(self.n_classes))
-        guess = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.n_classes,))
-        evaluation = self._evaluate_at(predictions, guess)
+        evaluation = self._near(predictions, intercept)
+        idle = 0
         for _ in range(_NEWTON_STEPS):
             slope = column_sums(evaluation.residual)
             if np.abs(slope).sum() <= NEGLIGIBLE_SUM * np.abs(evaluation.residual).sum():
@@ -74,13 +76,28 @@ class MultinomialLoss(Loss):
             found = self._search(predictions, evaluation, direction)
             if found is None:
                 break
+            gain, last = evaluation.value - found.value, evaluation.value
             # Near the minimum the value no longer shows progress; the slope does, until it is rounding.
             halved = 2.0 * np.abs(column_sums(found.residual)).sum() < np.abs(slope).sum()
-            slow = found.value >= (1.0 - _PROGRESS) * evaluation.value
+            idle = 0 if halved or gain > _PROGRESS * last else idle + 1
             evaluation = found
-            if slow and not halved:
+            if idle > _PATIENCE or (idle and gain <= NEGLIGIBLE_SUM * last):
                 break
         return self._balance(evaluation)
+
+    def _near(self, predictions: Array, intercept: float | Array) -> Evaluation:
+        """Evaluate the loss at the intercepts of a point close by, or at those that centre the predictions.
+
+        Features with a large mean shift the predictions of a class together, and its intercept with them.
+        """
+        guess = np.broadcast_to(np.asarray(intercept, dtype=np.float64), (self.n_classes,))
+        evaluation = self._evaluate_at(predictions, guess)
+        means = self.weights @ predictions + guess
+        if np.ptp(means) > _FAR:
+            centred = self._evaluate_at(predictions, guess - means)
+            if centred.value < evaluation.value:
+                return centred
+        return evaluation
 
     def _search(self, predictions: Array, start: Evaluation, direction: Array) -> Evaluation | None:
         """Search along a direction of the intercepts, from the whole of it, until the slope has halved."""
