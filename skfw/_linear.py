@@ -20,7 +20,9 @@ class LinearPredictionMixin:
     def _linear_predictions(self, X):
         check_is_fitted(self)
         X = validate_data(self, X, **DESIGN, reset=False)
-        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        # In single precision BLAS may compute with memory that it does not use, and NumPy warns of that.
+        with np.errstate(invalid="ignore"):
+            return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
 
     def sparsify(self):
         """Store `coef_` as a sparse matrix, which makes sparse models smaller and predict faster.

@@ -24,6 +24,8 @@ from ._params import (
 from .engine import BiasedSquaredLoss, FactoredMatrix, ObservedEntries, Problem, SquaredLoss, products_at
 
 _ROUNDING = 64.0 * np.finfo(np.float64).eps
+# Relative to the largest: where a row's weight in the norm is smaller, its factors are nothing but rounding.
+_LEAST_NORM_WEIGHT = 1e-8
 # Predictions that `recommend` computes at once.
 _BLOCK = 1 << 22
 _BIASES = ("none", "mean", "rows", "columns", "both")
@@ -54,12 +56,12 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         `radius` is with ``normalize=True``, and absolute with ``normalize=False``.
     weight_exponent : float, default=0.2
         For "weighted_nuclear": 0 gives the norm without weights, 0.5 that of a matrix sampled row by row and
-        column by column.
+        column by column. A weight is at least 1e-8 times the largest.
     biases : {"both", "rows", "columns", "mean", "none"}, default="both"
         What the model has beside the matrix of low rank. All but "none" have the mean.
     bias_penalty : float or None, default=3.0
         Biases are fitted together with the low-rank part, and shrunk as if each row and column had this many
-        additional entries of zero (at least 1e-12 times the entries it has). None subtracts the means
+        additional entries of zero (at least 2e-16 times the entries it has). None subtracts the means
         beforehand: the mean, then the rows' means, then the columns', which is how the paper prepares data.
     normalize : bool, default=True
         Whether `radius`, or that of a constraint object, is relative to the norm of the observed values.
@@ -277,14 +279,15 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     def _matrix_weights(self, entries, weights):
         """Return the weights of rows and columns in the norm, from how much is known of each."""
         counts = np.bincount(entries.row_indices, weights), np.bincount(entries.column_indices, weights)
-        with np.errstate(all="ignore"):  # a norm whose weights differ too much says so itself
-            powers = [(count / count.mean()) ** self.weight_exponent for count in counts]
-            return [power / np.sqrt(np.mean(power**2)) for power in powers]
+        powers = [(count / count.max()) ** self.weight_exponent for count in counts]
+        floored = [np.maximum(power, _LEAST_NORM_WEIGHT) for power in powers]
+        return [power / np.sqrt(np.mean(power**2)) for power in floored]
 
     def _units(self, entries, loss, scale):
         """Return what the solver's targets are divided by after `scale`, and what its radius is."""
         if self.normalize:
-            return _observed_norm(entries, loss) or 1.0, 1.0
+            norm = _observed_norm(entries, loss)
+            return norm if norm > _ROUNDING else 1.0, 1.0  # of values up to one
         if isinstance(self.constraint, str):
             return 1.0, scale
         return 1.0 / scale, 1.0  # the radius of an object is as it is, and so are the values
@@ -299,20 +302,13 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
                 f"radius and y must be of comparable size; got radius={self.radius} for values up to "
                 f"{radius_unit:g}. Use normalize=True, or scale y."
             )
-        constraint = make_constraint(
+        return make_constraint(
             self.constraint,
             radius,
             COMPLETION_CONSTRAINTS,
             matrix_weights=matrix_weights,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        try:
-            constraint.check(tuple(map(len, matrix_weights)))
-        except ValueError as error:
-            raise ValueError(
-                f"With these sample weights weight_exponent={self.weight_exponent} is too large: {error}"
-            ) from None
-        return constraint
 
     def _make_loss(self, entries, values, weights, penalty):
         """Return the loss of the low-rank part, the mean, and biases that the loss does not know of."""

@@ -522,20 +522,18 @@ def test_many_ids_name_a_column_together():
     assert predictions[0] == pytest.approx(model.mean_ + model.row_biases_[0])
 
 
-@pytest.mark.parametrize("constraint", ["weighted_nuclear", "nuclear"])
-def test_weights_that_differ_too_much_for_the_norm(constraint):
-    """Their powers overflow; only a norm with weights minds, and names what is too large."""
-    weights = np.where(ENTRIES[:, 0] == 0, 1e-200, 1.0)
-    model = HFWMatrixCompletion(2.0, constraint=constraint, weight_exponent=2.0, random_state=0)
-    if constraint == "nuclear":
-        assert model.fit(ENTRIES, VALUES, weights).converged_
-        return
-    with pytest.raises(
-        ValueError, match=r"sample weights weight_exponent=2\.0 is too large: row_weights must"
-    ):
-        model.fit(ENTRIES, VALUES, weights)
-    # What the default exponent makes of any weights is within the range.
-    model.set_params(weight_exponent=0.2).fit(ENTRIES, VALUES, np.where(ENTRIES[:, 0] == 0, 1e-300, 1.0))
+@pytest.mark.parametrize("tiny", [1e-30, 1e-300])
+@pytest.mark.parametrize("exponent", [0.2, 1.0, 5.0])
+def test_weights_of_a_wide_range(tiny, exponent):
+    """A row of which next to nothing is known is free, but not so free that it spoils the others."""
+    weights = np.where(ENTRIES[:, 0] == 0, tiny, 1.0)
+    model = HFWMatrixCompletion(3.0, weight_exponent=exponent, random_state=0).fit(ENTRIES, VALUES, weights)
+    errors = model.predict(ENTRIES) - VALUES
+    assert np.abs(errors).max() < 10.0 * np.abs(VALUES).max()
+    penalty = model.bias_penalty * (np.sum(model.row_biases_**2) + np.sum(model.column_biases_**2))
+    expected = (weights @ errors**2 + penalty) / weights.sum() / 2
+    assert model.objective_ == pytest.approx(expected, rel=1e-6)
+    assert model.converged_
 
 
 def test_factors_of_rank_zero():
@@ -555,3 +553,35 @@ def test_factors_of_rank_zero():
         model.fit([[2, 1], [2, 0], [2, 0]], [1.0, 1.0, -1.0])
     assert model.rank_ == 0
     assert model.gap_ >= 0.0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("corrective", [False, True])
+def test_objective_of_a_model_whose_terms_have_cancelled(corrective):
+    """Atoms immensely larger than the values: the model is what is left of them."""
+    rng = np.random.default_rng(0)
+    entries = np.column_stack([rng.integers(0, 3, 10), rng.integers(0, 5, 10)])
+    for seed in range(10):
+        values = np.random.default_rng(seed).normal(size=10)
+        model = HFWMatrixCompletion(
+            constraint=NuclearBall(1e15),
+            biases="none",
+            momentum="none",
+            step_size="parameter_free",
+            corrective=corrective,
+            max_iter=30,
+            tol=0.0,
+        ).fit(entries, values)
+        errors = model.predict(entries) - values
+        rounding = 1e-14 * model.singular_values_.sum()  # of the sums that predictions are
+        assert model.objective_ == pytest.approx(np.mean(errors**2) / 2, rel=1e-9, abs=rounding)
+
+
+def test_repeated_entries_whose_means_the_biases_explain():
+    """What is left of the means is rounding, and no unit for the radius."""
+    values = np.array([0.88, -0.65, 0.9, -0.17, 0.26, -0.62, 0.25, -0.16, 0.85, 1.43])
+    entries = np.column_stack([np.zeros(10), [0, 2, 2, 1, 3, 2, 1, 3, 2, 1]])
+    for scale in (1.0, 1e-146):
+        model = HFWMatrixCompletion(1e-3, bias_penalty=None, random_state=0).fit(entries, scale * values)
+        errors = (model.predict(entries) / scale - values) ** 2
+        assert model.objective_ / scale / scale == pytest.approx(np.mean(errors) / 2, rel=1e-6)

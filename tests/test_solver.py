@@ -382,3 +382,16 @@ def test_an_evaluation_of_a_step_rule_is_not_made_again():
     loss = Counted(**{name: getattr(P.loss, name) for name in ("targets", "weights", "fit_intercept")})
     frank_wolfe(Problem(loss, P.data, P.constraint), step_rule=ParameterFree(), max_iter=10)
     assert len(calls) == 1 + 10 + 1  # the start, the steps, and the best iterate at the end
+
+
+def test_what_is_returned_is_the_loss_of_the_matrix_whatever_its_terms():
+    """Terms that cancel are gone from the matrix, and so are the digits that they cost."""
+    rng = np.random.default_rng(0)
+    entries = ObservedEntries(np.repeat(np.arange(6), 5), np.tile(np.arange(5), 6), (6, 5))
+    problem = Problem(SquaredLoss(rng.normal(size=30), np.full(30, 1 / 30)), entries, NuclearBall(1e16))
+    left, right = rng.normal(size=(6, 2)), rng.normal(size=(5, 2))
+    terms = FactoredMatrix(left[:, [0, 0, 1]], right[:, [0, 0, 1]], np.array([1e14, -1e14, 1.0]))
+    result = frank_wolfe(problem, start=problem.at(terms), max_iter=0)
+    left, values, right = result.x.svd()
+    matrix = (left * values) @ right.T
+    assert problem.loss.evaluate(matrix.ravel()).value == pytest.approx(result.objective, rel=1e-9)

@@ -180,6 +180,10 @@ class Data(ABC):
     def zeros(self) -> Iterate:
         """Return the model that is zero."""
 
+    def compressed(self, x: Iterate) -> Iterate:
+        """Return the same model in its smallest form: what a run ends with."""
+        return x
+
     @abstractmethod
     def n_atoms(self, x: Iterate) -> int:
         """Return the number of nonzeros of a model, or of its rank-one terms."""

@@ -282,8 +282,9 @@ class _Run:
         Predictions that were updated along lines keep the rounding errors of all that was added to them, even
         where it has cancelled since.
         """
-        best = self.best
-        afresh = self.problem.point(best.x, self.problem.data.apply(best.x), best.evaluation)
+        best, data = self.best, self.problem.data
+        x = data.compressed(best.x)
+        afresh = self.problem.point(x, data.apply(x), best.evaluation)
         self.best = min(afresh, self.start, key=lambda point: point.value)
         if self.point is best:
             self.point = afresh

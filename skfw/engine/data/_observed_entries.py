@@ -95,6 +95,10 @@ class ObservedEntries(Entries):
         """Return the zero matrix, in factored form."""
         return FactoredMatrix.zeros(self.shape)
 
+    def compressed(self, x: FactoredMatrix) -> FactoredMatrix:
+        """Return the matrix with as many terms as its rank; what cancels between terms is gone."""
+        return FactoredMatrix.from_svd(*x.svd())
+
     def n_atoms(self, x: FactoredMatrix) -> int:
         """Return the number of rank-one terms."""
         return len(x)
