@@ -233,6 +233,9 @@ def test_curvature_along_a_change_with_a_large_mean(name, mean):
     point, change = loss.evaluate(rng.normal(size=shape)), rng.normal(size=shape)
     expected = loss.curvature_along(point, change)
     assert loss.curvature_along(point, change + mean) == pytest.approx(expected, rel=1e-12 * mean)
+    bound = loss.curvature_bound(change)
+    assert expected <= bound
+    assert loss.curvature_bound(change + mean) == pytest.approx(bound, rel=1e-12 * mean)
     apply = loss.hessian(point).apply
     np.testing.assert_allclose(apply(change + mean), apply(change), rtol=1e-12 * mean, atol=1e-15 * mean)
 
