@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from .._protocols import Array, Direction, Entries, Evaluation, Hessian, Loss
-from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, inner
+from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, euclidean_norm, inner
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction of the targets'.
 _PRECISION = 1e-10
@@ -81,9 +81,10 @@ class BiasedSquaredLoss(Loss):
         unbalanced = 0.5 * inner(slopes, slopes / penalties)
         unbalanced = float(np.sqrt(unbalanced) + np.sqrt(self._marginals_error * half_square)) ** 2
         offset = value - inner(residual, predictions) - unbalanced
-        # The mean size is at most the root mean square.
+        # The mean size is at most the root mean square. Predictions are errors, targets and biases.
         size = (1.0 + SUM_ROUNDING) * float(np.sqrt(2.0 * half_square))
-        parts = value + inner(np.abs(residual), np.abs(predictions)) + size * self._target_size + unbalanced
+        bias_size = 1.5 * euclidean_norm(np.sqrt(self._marginals) * biases)
+        parts = value + size * (size + 2.0 * self._target_size + bias_size) + unbalanced
         return Evaluation(value, residual, offset, size, parts, biases)
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
