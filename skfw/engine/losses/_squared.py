@@ -86,7 +86,5 @@ class SquaredLoss(SeparableLoss):
         return Evaluation(value, residual, offset, size, value + size * self._target_size)
 
     def _best_intercept(self, predictions: Array, guess: float) -> float:
-        """Return minus the mean error; of errors with a large mean it is found in two steps."""
-        error = predictions - self._centred_targets
-        first = -inner(self.weights, error)
-        return first - inner(self.weights, error + first)
+        """Return minus the mean error."""
+        return -inner(self.weights, self.sample_slope(predictions))
