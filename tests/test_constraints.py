@@ -572,3 +572,10 @@ def test_the_nuclear_oracle_of_hardly_anything(scale):
     minimum = NuclearBall(5.0).lmo(direction)
     assert minimum.value - minimum.slack <= -5.0 * np.sqrt(12.0) * scale * (1 - 1e-12)
     assert minimum.slack <= max(1e-300, 1e-12 * -minimum.value)
+
+
+def test_multipliers():
+    """How fast the optimum falls as the radius grows: never less than nothing in a ball, which has zero."""
+    for ball in (L1Ball(2.0), L2Ball(2.0), NuclearBall(2.0)):
+        assert (ball.multiplier(-3.0), ball.multiplier(3.0)) == (1.5, 0.0)
+    assert (Simplex(2.0).multiplier(-3.0), Simplex(2.0).multiplier(3.0)) == (1.5, -1.5)

@@ -420,3 +420,15 @@ def test_corrected_atoms_belong_to_the_point_at_hand():
     elsewhere = p.at(np.array([0.3, -0.3, 0.1, 0.2]))
     fresh = improve(ActiveAtoms(p), elsewhere)
     np.testing.assert_allclose(improve(corrector, elsewhere).x, fresh.x)
+
+
+@pytest.mark.parametrize("gram_products", [0.0, np.inf], ids=["products", "matrix"])
+def test_the_sum_on_a_simplex_stays_where_a_smaller_one_would_be_better(gram_products, monkeypatch):
+    monkeypatch.setattr("skfw.engine.correctors._active_coordinates.GRAM_PRODUCTS", gram_products)
+    p = regression(40, 8, np.ones(8), constraint=Simplex(100.0))
+    start = p.at(np.append(65.0, np.full(7, 5.0)))
+    assert p.data.inner(start.evaluation.residual, start.predictions) > 0.0
+    point = improve(ActiveCoordinates(p, 100.0, signed=False), start)
+    assert point.value < start.value
+    assert point.x.sum() == pytest.approx(100.0, rel=1e-12)
+    assert point.x.min() >= 0.0

@@ -6,6 +6,7 @@ from problems import dense_completion
 
 from skfw.engine import (
     Adaptive,
+    AveragePlane,
     BiasedSquaredLoss,
     FactorDescent,
     NoMomentum,
@@ -18,6 +19,7 @@ from skfw.engine import (
     best_corrector,
     frank_wolfe,
 )
+from skfw.engine.correctors._factor_descent import _at_once
 
 # The second is large enough for the iterative oracle.
 SHAPES = {"small": (30, 20), "large": (130, 150)}
@@ -197,3 +199,45 @@ def test_notices_a_step_it_did_not_make(monkeypatch):
         predictions = entries.products(model.factors[:30], model.factors[30:])
         np.testing.assert_allclose(predictions, model.predictions, atol=1e-9)
     assert loss.evaluate(entries.apply(other.x)).value == pytest.approx(other.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_entries", [1, 10**9], ids=["single", "double"])
+def test_every_iterate_is_in_the_ball(n_entries, monkeypatch):
+    """In single precision factors leave it by rounding, and are taken back."""
+    for name, value in {"_MANY_ENTRIES": n_entries, "_COARSE": 0.0}.items():
+        monkeypatch.setattr(f"skfw.engine.correctors._factor_descent.{name}", value)
+    entries, values, weights, _ = completion((130, 150), seed=2)
+    ball = NuclearBall(0.6 * np.linalg.norm(values))
+    problem, norms = Problem(SquaredLoss(values, weights), entries, ball), []
+    frank_wolfe(
+        problem,
+        momentum=Adaptive(),
+        corrector=best_corrector(problem),
+        max_iter=40,
+        callback=lambda state: norms.append(ball.norm(state.x)),
+    )
+    assert max(norms) <= ball.radius * (1 + 1e-12)
+    assert max(norms) >= 0.99 * ball.radius
+
+
+def test_an_optimum_inside_of_the_ball():
+    """A matrix of rank 3, all of it observed: its norm is below the radius, and the factors find it there."""
+    rng = np.random.default_rng(0)
+    entries = ObservedEntries(np.repeat(np.arange(30), 20), np.tile(np.arange(20), 30), (30, 20))
+    truth = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 20))
+    norm = np.linalg.svd(truth, compute_uv=False).sum()
+    problem = Problem(SquaredLoss(truth.ravel(), np.full(600, 1 / 600)), entries, NuclearBall(1.5 * norm))
+    corrector, point = best_corrector(problem), problem.null
+    for _ in range(5):
+        newest = problem.minimise(AveragePlane.tangent(point.evaluation))
+        point = corrector.improve(point, newest, point.value)
+    assert point.value <= 1e-18 * problem.null.value
+    assert problem.constraint.norm(point.x) == pytest.approx(norm, rel=1e-6)
+
+
+def test_a_second_thread_is_as_quiet_as_the_first():
+    """NumPy's settings belong to a thread."""
+    huge = np.array([1e300])
+    with np.errstate(all="ignore"):
+        first, second = _at_once(lambda: huge * huge, lambda: huge * huge)
+    assert np.isinf([first, second]).all()

@@ -7,7 +7,7 @@ import sklearn
 from problems import CONSTRAINTS, PROBLEMS, data, problem
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -273,3 +273,12 @@ def test_inputs_are_not_modified():
 def test_an_objects_own_radius_counts():
     model = HFWLogisticRegression(L2Ball(0.5), radius=-1.0).fit(X2, y2)
     assert np.linalg.norm(model.coef_) == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_warm_start_with_other_features_or_classes_is_a_cold_one():
+    X, y = make_classification(120, 6, random_state=0)
+    model = HFWLogisticRegression(radius=2.0, warm_start=True).fit(X, y)
+    for other, labels in ((X[:, :4], y), (X, y + (X[:, 0] > 0))):
+        warm = clone(model).fit(X, y).fit(other, labels)
+        cold = clone(model).fit(other, labels)
+        np.testing.assert_array_equal(warm.coef_, cold.coef_)
