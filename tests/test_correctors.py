@@ -422,13 +422,31 @@ def test_corrected_atoms_belong_to_the_point_at_hand():
     np.testing.assert_allclose(improve(corrector, elsewhere).x, fresh.x)
 
 
-@pytest.mark.parametrize("gram_products", [0.0, np.inf], ids=["products", "matrix"])
-def test_the_sum_on_a_simplex_stays_where_a_smaller_one_would_be_better(gram_products, monkeypatch):
-    monkeypatch.setattr("skfw.engine.correctors._active_coordinates.GRAM_PRODUCTS", gram_products)
-    p = regression(40, 8, np.ones(8), constraint=Simplex(100.0))
+class WithoutGram(DenseDesign):
+    """A design whose Gram matrix is never worth it."""
+
+    gram_cost = np.inf
+
+
+@pytest.mark.parametrize("kind", [WithoutGram, DenseDesign])
+def test_the_sum_on_a_simplex_stays_where_a_smaller_one_would_be_better(kind):
+    p = regression(40, 8, np.ones(8), kind, Simplex(100.0))
     start = p.at(np.append(65.0, np.full(7, 5.0)))
     assert p.data.inner(start.evaluation.residual, start.predictions) > 0.0
     point = improve(ActiveCoordinates(p, 100.0, signed=False), start)
     assert point.value < start.value
     assert point.x.sum() == pytest.approx(100.0, rel=1e-12)
     assert point.x.min() >= 0.0
+
+
+@pytest.mark.parametrize("radius", [1e9, 1e12])
+def test_atoms_that_are_immense_do_not_lead_uphill(radius):
+    """Where their average is mostly rounding, the point stays where it is."""
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(20, 6))
+        loss = SquaredLoss(X @ rng.normal(size=6) + 1e-3 * rng.normal(size=20), np.full(20, 1 / 20))
+        p = Problem(loss, design_matrix(X), LInfBall(radius))
+        assert isinstance(best_corrector(p), ActiveAtoms)
+        objective = solve(p, max_iter=30).trace["objective"]
+        assert np.diff(objective[:-1]).max(initial=0.0) <= 1e-12 * objective[0]
