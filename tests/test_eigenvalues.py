@@ -113,3 +113,19 @@ def test_noise_depends_on_all_of_the_seed():
         assert not np.allclose(a, np.random.default_rng(0).standard_normal(5))
         for b in draws[:i]:
             assert not np.allclose(a, b)
+
+
+@pytest.mark.parametrize("top", [1.1, 1.5])
+@pytest.mark.parametrize("probability", [0.3, 0.1, 0.03])
+def test_the_bound_is_wrong_no_more_often_than_it_says(top, probability, monkeypatch):
+    """Started at a vector that has nothing of the leading one, but for the noise, and stopped early."""
+    monkeypatch.setattr("skfw.engine._eigenvalues.FAILURE_PROBABILITY", probability)
+    wrong = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        values = np.sort(np.append(rng.uniform(size=149), top))[::-1]
+        found = largest_eigenvalue(
+            lambda v, values=values: values * v, 150, rng, lambda value, upper: True, near=np.eye(150)[1]
+        )
+        wrong += found.upper < top
+    assert wrong <= 300 * probability
