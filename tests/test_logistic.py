@@ -282,3 +282,19 @@ def test_a_warm_start_with_other_features_or_classes_is_a_cold_one():
         warm = clone(model).fit(X, y).fit(other, labels)
         cold = clone(model).fit(other, labels)
         np.testing.assert_array_equal(warm.coef_, cold.coef_)
+
+
+def test_names_of_features_belong_to_the_last_fit():
+    frame = pd.DataFrame(load_iris().data, columns=list("abcd"))
+    model = HFWLogisticRegression(radius=2.0).fit(frame, load_iris().target)
+    assert list(model.feature_names_in_) == list("abcd")
+    model.fit(frame.to_numpy(), load_iris().target)
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_intercepts_of_several_classes_sum_to_zero():
+    """A number added to all of them would change no probability."""
+    X, y = load_iris(return_X_y=True)
+    for weights in (None, np.arange(1.0, 151.0)):
+        intercept = HFWLogisticRegression(radius=2.0).fit(X, y, weights).intercept_
+        assert abs(intercept.sum()) <= 1e-12 * np.abs(intercept).max()

@@ -11,7 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfw import HFWLogisticRegression, HFWLogisticRegressionCV, hfw_logistic_path
-from skfw.engine import GroupBall
+from skfw._radius_path import _straight_start
+from skfw.engine import GroupBall, L1Ball, LogisticLoss, Problem, design_matrix
 
 X2, y2 = load_breast_cancer(return_X_y=True)
 X2 = StandardScaler().fit_transform(X2)[:, :8]
@@ -270,3 +271,18 @@ def test_multiplier_is_the_slope_of_the_optimum_and_zero_inside():
     free = HFWLogisticRegression("l2", 1e4, tol=1e-8).fit(X2, y2)
     assert np.linalg.norm(free.coef_) < 1e4
     assert abs(free.multiplier_) < 1e-9
+
+
+def test_a_start_on_the_line_through_two_solutions_is_taken_only_where_it_is_better():
+    rng = np.random.default_rng(0)
+    design = design_matrix(rng.normal(size=(50, 3)))
+    x = np.array([1.0, 0.0, 0.0])
+    loss = LogisticLoss(np.sign(design.apply(x) + 0.1), np.full(50, 1 / 50))
+    problem = Problem(loss, design, L1Ball(2.0))
+    value = problem.at(x).value
+    ahead = _straight_start(problem, [(0.5, 0.5 * x), (1.0, x)], 2.0, value)
+    np.testing.assert_allclose(ahead.x, 2.0 * x)
+    assert ahead.value < value
+    # The line comes from far away, and leads far away.
+    stays = _straight_start(problem, [(0.5, np.array([0.5, 9.0, 0.0])), (1.0, x)], 2.0, value)
+    np.testing.assert_array_equal(stays.x, x)
