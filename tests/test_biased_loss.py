@@ -252,3 +252,22 @@ def test_biases_whose_squares_overflow():
     loss = BiasedSquaredLoss(np.array([1.0, 1.0]), weights, DIAGONAL, 1e-210, 1e-210)
     found = loss.evaluate(np.array([1.0, 1e160]))
     assert np.isfinite([found.value, found.offset, found.size, found.offset_size]).all()
+
+
+def test_errors_of_marginals_are_allowed_for():
+    """One long row, many short ones: what rounding in their sums may cost is taken off the plane."""
+    n = 100_000
+    entries = ObservedEntries(np.append(np.zeros(n, dtype=np.intp), [1, 2]), np.arange(n + 2), (3, n + 2))
+    weights = np.full(n + 2, 1 / (n + 2))
+    loss = BiasedSquaredLoss(np.linspace(-1.0, 1.0, n + 2), weights, entries, 1e-30, np.inf)
+    residual = 0.1 * weights
+    sums, exact = entries.marginals(residual)[:3], np.zeros(3, dtype=np.longdouble)
+    np.add.at(exact, entries.row_indices, residual.astype(np.longdouble))
+    penalties = np.finfo(np.float64).eps * entries.marginals(weights)[:3]  # their floor
+    half_square = 0.5 * np.sum(residual**2 / weights)
+    error = 0.5 * float(np.sum((sums - exact) ** 2 / penalties))
+    assert 0.0 < error <= loss._marginals_error * half_square
+    # And it is taken off where the biases are the best, so that nothing else is.
+    found = loss.evaluate(np.zeros(n + 2))
+    half_square = 0.5 * np.sum(found.residual**2 / weights)
+    assert found.value - found.offset >= 0.99 * loss._marginals_error * half_square

@@ -347,6 +347,8 @@ def test_bound_of_many_samples_in_rare_classes():
         counts = np.bincount(labels).astype(np.longdouble)
         exact = -(counts / n * np.log(counts / n)).sum()
         assert found.offset <= exact + 64 * EPSILON * found.offset_size
+        sums = found.residual.astype(np.longdouble).sum(axis=0)
+        assert np.abs(sums).max() <= 16 * EPSILON * np.abs(found.residual).sum()
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared"])

@@ -585,3 +585,14 @@ def test_repeated_entries_whose_means_the_biases_explain():
         model = HFWMatrixCompletion(1e-3, bias_penalty=None, random_state=0).fit(entries, scale * values)
         errors = (model.predict(entries) / scale - values) ** 2
         assert model.objective_ / scale / scale == pytest.approx(np.mean(errors) / 2, rel=1e-6)
+
+
+def test_a_warm_start_knows_nothing_of_rows_it_has_not_seen():
+    model = HFWMatrixCompletion(2.0, warm_start=True, tol=1e-3, random_state=0).fit(ENTRIES, VALUES)
+    elsewhere = ENTRIES + np.array([1000, 0])
+    cold = clone(model).fit(elsewhere, VALUES)
+    warm = model.fit(elsewhere, VALUES)
+    assert warm.trace_["objective"][0] == cold.trace_["objective"][0]
+    # And all of rows that it has seen.
+    again = clone(model).fit(ENTRIES, VALUES).fit(ENTRIES, VALUES)
+    assert again.trace_["objective"][0] < 0.5 * cold.trace_["objective"][0]
