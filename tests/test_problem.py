@@ -296,3 +296,19 @@ def test_data_near_the_largest_number():
     large = Problem(LogisticLoss(np.array([1.0, -1.0]), np.full(2, 0.5)), design, LInfBall(1.0))
     with pytest.raises(ValueError, match="too large for floating-point numbers"):
         frank_wolfe(large, max_iter=3)
+
+
+def test_the_largest_values_are_found_once():
+    """They take a pass over the data, and the bound needs them several times."""
+    calls = []
+
+    class Counted(DenseDesign):
+        def _find_largest_values(self):
+            calls.append(1)
+            return super()._find_largest_values()
+
+    design = Counted(np.random.default_rng(0).normal(size=(20, 4)))
+    problem = Problem(SquaredLoss(np.ones(20), np.full(20, 1 / 20)), design, L1Ball(1.0))
+    frank_wolfe(problem, max_iter=5)
+    frank_wolfe(problem.within(L2Ball(1.0)), max_iter=5)
+    assert len(calls) == 1

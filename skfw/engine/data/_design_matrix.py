@@ -68,12 +68,16 @@ class DesignMatrix(Design):
         """Return the design of some of the samples."""
 
     @abstractmethod
-    def _largest_values(self) -> Array:
+    def _find_largest_values(self) -> Array:
         """Return the largest absolute value of each feature."""
 
     @abstractmethod
     def _n_terms(self) -> int | npt.NDArray[np.intp]:
         """Return how many products an entry of the adjoint is a sum of."""
+
+    @cached_property
+    def _largest_values(self) -> Array:
+        return self._find_largest_values()
 
     def zeros(self) -> Array:
         """Return the zero model, of shape (n_features,) or (n_features, n_outputs)."""
@@ -89,15 +93,15 @@ class DesignMatrix(Design):
 
     def adjoint_size(self) -> Array:
         """Return the largest feature values."""
-        return self._for_outputs(self._largest_values())
+        return self._for_outputs(self._largest_values)
 
     def adjoint_error(self, size: float) -> Array:
         """Return the largest feature values, times the rounding error of a sum over the samples."""
-        return self._for_outputs(size * sum_error(self._n_terms()) * self._largest_values() + TINY)
+        return self._for_outputs(size * sum_error(self._n_terms()) * self._largest_values + TINY)
 
     def squared_norm(self, weights: Array) -> float:
         """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
-        scale = float(self._largest_values().max(initial=0.0))
+        scale = float(self._largest_values.max(initial=0.0))
         if scale == 0.0:
             return 0.0
         found = largest_eigenvalue(
@@ -194,7 +198,7 @@ class DenseDesign(DesignMatrix):
         """Rough seconds that `gram` takes."""
         return _costs.dense_gram(self.shape)
 
-    def _largest_values(self) -> Array:
+    def _find_largest_values(self) -> Array:
         largest = np.maximum(self._X.max(axis=0, initial=0.0), -self._X.min(axis=0, initial=0.0))
         return np.asarray(largest, dtype=np.float64)
 
@@ -299,7 +303,7 @@ class SparseDesign(DesignMatrix):
     def _sparse_gram_cost(self) -> float:
         return _costs.sparse_gram(self.shape, self._columns.nnz)
 
-    def _largest_values(self) -> Array:
+    def _find_largest_values(self) -> Array:
         largest = np.zeros(self.shape[1])
         filled = np.flatnonzero(self._n_terms())
         if len(filled):
