@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfw import HFWLogisticRegression, HFWLogisticRegressionCV, hfw_logistic_path
+from skfw._logistic_cv import _mean_log_likelihood
 from skfw._radius_path import _straight_start
 from skfw.engine import GroupBall, L1Ball, LogisticLoss, Problem, design_matrix
 
@@ -286,3 +287,19 @@ def test_a_start_on_the_line_through_two_solutions_is_taken_only_where_it_is_bet
     # The line comes from far away, and leads far away.
     stays = _straight_start(problem, [(0.5, np.array([0.5, 9.0, 0.0])), (1.0, x)], 2.0, value)
     np.testing.assert_array_equal(stays.x, x)
+
+
+def test_the_default_score_where_probabilities_are_zero():
+    """It is scikit-learn's: a certain error costs a finite amount."""
+
+    class Certain:
+        classes_ = np.array([0, 1])
+
+        def predict_proba(self, X):
+            return np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+
+    y, weights = np.array([0, 0, 1]), np.array([3.0, 1.0, 2.0])
+    found = _mean_log_likelihood(Certain(), None, y, weights)
+    expected = -log_loss(y, Certain().predict_proba(None), sample_weight=weights)
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert np.isfinite(found)

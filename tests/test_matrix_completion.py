@@ -596,3 +596,13 @@ def test_a_warm_start_knows_nothing_of_rows_it_has_not_seen():
     # And all of rows that it has seen.
     again = clone(model).fit(ENTRIES, VALUES).fit(ENTRIES, VALUES)
     assert again.trace_["objective"][0] < 0.5 * cold.trace_["objective"][0]
+
+
+def test_a_warning_says_how_large_the_gap_is_relative_to_the_zero_model():
+    """In units of the values, and relative to what the objective is without a matrix."""
+    model = HFWMatrixCompletion(2.0, biases="none", corrective=False, max_iter=1, tol=1e-9, random_state=0)
+    with pytest.warns(ConvergenceWarning) as record:
+        model.fit(ENTRIES, 100.0 * VALUES)
+    message = str(record[0].message)
+    assert f"certified gap of {model.gap_:.3g}," in message
+    assert f"which is {model.gap_ / model.trace_['objective'][0]:.3g} of the objective of the zero" in message

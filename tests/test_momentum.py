@@ -331,3 +331,47 @@ def test_at_the_first_iterate_there_is_no_past():
             raise AssertionError
 
     assert frank_wolfe(ROUND.problem, momentum=Never(), max_iter=0).trace["weight"] == [1.0]
+
+
+@dataclass
+class Wedge:
+    """Two planes of one coefficient from -1 to 1, whose average at any weight has a bound that is told."""
+
+    bounds: tuple
+    between: float
+    objective: float = 10.0
+    looked_at: list = field(default_factory=list)
+
+    def _cut(self, slope, bound, weight):
+        atom = SparseVector(np.array([0]), np.array([-np.sign(slope)]))
+        plane = AveragePlane(np.array([slope]), 0.0, 1.0, 0.0)
+        return Cut(plane, np.array([slope]), LinearMinimum(atom, -abs(slope)), bound)
+
+    @property
+    def past(self):
+        return self._cut(-1.0, self.bounds[0], 0.0)
+
+    @property
+    def newest(self):
+        return self._cut(1.0, self.bounds[1], 1.0)
+
+    def average(self, weight):
+        self.looked_at.append(weight)
+        return self._cut(2.0 * weight - 1.0, self.between, weight)
+
+
+@pytest.mark.parametrize("bounds", [(-1.0, -1.0), (-1.0, 9.0), (9.0, -1.0), (-1.0, 50.0), (50.0, -1.0)])
+def test_adaptive_weights_are_weights_whatever_an_inexact_oracle_says(bounds):
+    """Bounds that are off by a slack let the lines meet outside: a weight there would be no average."""
+    planes = Wedge(bounds, between=-5.0, objective=100.0)
+    choice = Adaptive().choose(planes, 3.0)
+    assert all(0.0 < weight < 1.0 for weight in planes.looked_at)
+    assert 0.0 <= choice.weight <= 1.0
+
+
+@pytest.mark.parametrize("between, expected", [(-5.0, -1.0), (0.0, 0.0)])
+def test_adaptive_chooses_the_best_that_it_has_looked_at(between, expected):
+    planes = Wedge((-1.0, -2.0), between)
+    choice = Adaptive().choose(planes, 3.0)
+    assert planes.looked_at
+    assert choice.cut.bound == expected

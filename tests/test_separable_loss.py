@@ -1,6 +1,6 @@
 """What the base class does once for all separable losses: the built-in ones, and two of one's own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -10,6 +10,7 @@ from scipy.special import xlogy
 
 from skfw.engine import (
     AveragePlane,
+    DiagonalHessian,
     L2Ball,
     LogisticLoss,
     Problem,
@@ -331,3 +332,31 @@ def test_a_loss_of_ones_own_in_a_run(kind, intercept):
     for _ in range(200):
         x = rng.normal(size=4)
         assert loss.evaluate(X @ (x / np.linalg.norm(x))).value >= result.lower_bound
+
+
+def test_an_offset_is_minus_the_conjugate_far_from_the_targets():
+    """Value less slope times prediction would be a difference of two large numbers."""
+    loss = make_loss("huber", 0.0, False)
+    predictions = loss.targets + np.where(np.arange(len(loss.targets)) % 2, 1e9, -1e9)
+    found = loss.evaluate(predictions)
+    expected = -loss.weights @ loss.sample_conjugate(loss.sample_slope(predictions))
+    assert found.offset == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("beyond", [1.0, 1.0 + 1e-15])
+def test_curvature_is_not_negative_where_rounding_took_a_residual_out_of_range(beyond):
+    loss = LogisticLoss(np.array([1.0, -1.0]), np.array([0.5, 0.5]))
+    point = replace(loss.evaluate(np.zeros(2)), residual=beyond * np.array([-0.5, 0.5]))
+    assert np.all(loss.hessian(point).diagonal >= 0.0)
+    assert loss.curvature_along(point, np.ones(2)) >= 0.0
+
+
+def test_second_derivatives_over_some_of_the_samples():
+    rng = np.random.default_rng(0)
+    design, rows = design_matrix(rng.normal(size=(12, 3))), np.array([1, 4, 5, 9])
+    hessian = DiagonalHessian(rng.uniform(size=12), fit_intercept=True)
+    (found,) = hessian.output_grams(design.subset(rows), rows)
+    expected = DiagonalHessian(hessian.diagonal[rows], fit_intercept=True).gram(design.subset(rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    (everything,) = hessian.output_grams(design)
+    np.testing.assert_allclose(everything, hessian.gram(design), rtol=1e-12)
