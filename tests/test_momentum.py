@@ -360,10 +360,14 @@ class Wedge:
         return self._cut(2.0 * weight - 1.0, self.between, weight)
 
 
-@pytest.mark.parametrize("bounds", [(-1.0, -1.0), (-1.0, 9.0), (9.0, -1.0), (-1.0, 50.0), (50.0, -1.0)])
-def test_adaptive_weights_are_weights_whatever_an_inexact_oracle_says(bounds):
+@pytest.mark.parametrize(
+    "bounds, objective",
+    [((-1.0, -1.0), 9.0), ((-1.0, 9.0), 9.0), ((9.0, -1.0), 9.0), ((0.0, 2.0 + 1e-12), 2.0 - 1e-10)],
+    ids=["inside", "right", "left", "rounded"],
+)
+def test_adaptive_weights_are_weights_whatever_an_inexact_oracle_says(bounds, objective):
     """Bounds that are off by a slack let the lines meet outside: a weight there would be no average."""
-    planes = Wedge(bounds, between=-5.0, objective=100.0)
+    planes = Wedge(bounds, between=-5.0, objective=objective)
     choice = Adaptive().choose(planes, 3.0)
     assert all(0.0 < weight < 1.0 for weight in planes.looked_at)
     assert 0.0 <= choice.weight <= 1.0
