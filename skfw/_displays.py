@@ -3,46 +3,54 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from ._entries import entries_to_matrix
+from ._entries import entries_to_matrix, matrix_to_entries
 from ._ids import keep_ids
 from ._logistic_cv import hfw_logistic_path
 
 
 def _axes(ax, n_axes=1):
-    """Return the figure and the axes to draw in, new ones if none are given."""
+    """Return the figure and an array of the axes to draw in, new ones if none are given."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("A display needs matplotlib: pip install matplotlib") from error
     if ax is None:
         _, ax = plt.subplots(1, n_axes, figsize=(max(6.4, 3.2 * n_axes), 4.2), layout="constrained")
-    first = np.ravel(ax)[0]
-    if len(np.ravel(ax)) != n_axes:
-        raise ValueError(f"ax must be {n_axes} axes; got {len(np.ravel(ax))}.")
-    return first.figure, ax
+    axes = np.ravel(ax)
+    if len(axes) != n_axes:
+        raise ValueError(f"ax must be {n_axes} axes; got {len(axes)}.")
+    return axes[0].figure, axes
 
 
-def _inside(estimator, attribute):
-    """Return the first that has an attribute: the estimator, or the model inside.
+def _check_choice(name, value, choices):
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {name}={value!r}.")
 
-    There is one inside a search, a pipeline or an imputer.
+
+def _inside(estimator, *attributes):
+    """Return the first that has one of the attributes, and the pipelines that its data go through before.
+
+    It is the estimator, or one inside: of a search the best, of a pipeline the last.
     """
-    outermost = estimator
-    while not hasattr(estimator, attribute):
-        if hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        elif hasattr(estimator, "steps"):
-            estimator = estimator.steps[-1][1]
-        elif hasattr(estimator, "completion_"):
-            estimator = estimator.completion_
-        else:
-            check_is_fitted(estimator)
-            raise ValueError(
-                f"{type(outermost).__name__} has no {attribute} to draw. A search needs refit=True."
-            )
-    return estimator
+    for model, before in _with_inner(estimator):
+        if any(hasattr(model, name) for name in attributes):
+            return model, before
+    check_is_fitted(estimator)
+    raise ValueError(
+        f"{type(estimator).__name__} has no {' or '.join(attributes)} to draw. A search needs refit=True."
+    )
+
+
+def _with_inner(estimator, before=()):
+    yield estimator, before
+    if hasattr(estimator, "best_estimator_"):
+        yield from _with_inner(estimator.best_estimator_, before)
+    elif hasattr(estimator, "steps"):
+        for number, (_, step) in reversed(list(enumerate(estimator.steps))):
+            yield from _with_inner(step, (*before, estimator[:number]) if number else before)
 
 
 class ConvergenceDisplay:
@@ -88,8 +96,8 @@ class ConvergenceDisplay:
 
         Parameters
         ----------
-        estimator : HFWLogisticRegression, HFWMatrixCompletion or other model with `trace_`
-            Fitted. Of a pipeline, a search or an imputer the model inside is taken.
+        estimator : HFWLogisticRegression, HFWMatrixCompletion, HFWImputer or other model with `trace_`
+            Fitted. Of a search the best model is taken, of a pipeline the last that has a run to draw.
         against : {"iterations", "seconds"}, default="iterations"
             The horizontal axis.
         name : str, optional
@@ -103,8 +111,9 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
         """
-        model = _inside(estimator, "trace_")
-        display = cls(trace=model.trace_, name=name or type(model).__name__)
+        model, _ = _inside(estimator, "trace_", "completion_")
+        trace = getattr(model, "completion_", model).trace_
+        display = cls(trace=trace, name=name or type(model).__name__)
         return display.plot(ax, against=against, **kwargs)
 
     def plot(self, ax=None, *, against="iterations", name=None, **kwargs):
@@ -122,9 +131,8 @@ class ConvergenceDisplay:
         -------
         self
         """
-        if against not in ("iterations", "seconds"):
-            raise ValueError(f"against must be 'iterations' or 'seconds'; got against={against!r}.")
-        self.figure_, self.ax_ = _axes(ax)
+        _check_choice("against", against, ("iterations", "seconds"))
+        self.figure_, (self.ax_,) = _axes(ax)
         objective, bound = self.trace["objective"], self.trace["lower_bound"]
         across = self.trace["seconds"] if against == "seconds" else np.arange(len(objective))
         (self.line_,) = self.ax_.plot(across, objective, **{"label": name or self.name, **kwargs})
@@ -185,7 +193,7 @@ class RadiusPathDisplay:
         Parameters
         ----------
         estimator : HFWLogisticRegressionCV, or GridSearchCV over a radius alone
-            Fitted. Of a pipeline the last step is taken, of several scores the one that decided.
+            Fitted. Of a pipeline the last one is taken, of several scores the one that decided.
         ax : matplotlib Axes, optional
         **kwargs
             Passed on to matplotlib's ``plot``.
@@ -194,13 +202,11 @@ class RadiusPathDisplay:
         -------
         RadiusPathDisplay
         """
-        while hasattr(estimator, "steps"):
-            estimator = estimator.steps[-1][1]
-        if hasattr(estimator, "cv_results_"):
-            radii, scores, radius = _searched(estimator)
+        model, _ = _inside(estimator, "radii_", "cv_results_")
+        if hasattr(model, "cv_results_"):
+            radii, scores, radius = _searched(model)
         else:
-            estimator = _inside(estimator, "scores_")
-            radii, scores, radius = estimator.radii_, estimator.scores_, estimator.radius_
+            radii, scores, radius = model.radii_, model.scores_, model.radius_
         return cls(radii=radii, values=scores, kind="scores", radius=radius).plot(ax, **kwargs)
 
     @classmethod
@@ -241,7 +247,7 @@ class RadiusPathDisplay:
         -------
         self
         """
-        self.figure_, self.ax_ = _axes(ax)
+        self.figure_, (self.ax_,) = _axes(ax)
         if self.kind == "scores":
             mean, spread = self.values.mean(axis=0), self.values.std(axis=0)
             self.lines_ = self.ax_.plot(self.radii, mean, **{"marker": ".", **kwargs})
@@ -288,7 +294,7 @@ class CompletionDisplay:
     Parameters
     ----------
     singular_values : ndarray
-        Of the low-rank part.
+        Of the low-rank part; of an imputer, in the units of its standardised columns.
     matrices : dict of str to ndarray
         What to show side by side, by title; NaN is left blank.
 
@@ -296,7 +302,7 @@ class CompletionDisplay:
     ----------
     images_ : list of matplotlib AxesImage
         The matrices, if they were drawn.
-    ax_ : matplotlib Axes, or array of them
+    ax_ : matplotlib Axes, or array with one for each matrix
     figure_ : matplotlib Figure
 
     Examples
@@ -321,13 +327,15 @@ class CompletionDisplay:
 
         Parameters
         ----------
-        estimator : HFWMatrixCompletion
-            Fitted. Of a pipeline or a search the model inside is taken.
+        estimator : HFWMatrixCompletion or HFWImputer
+            Fitted. Of a search the best model is taken, of a pipeline the last step of these kinds; X goes
+            through the steps before it.
         X, y
-            The entries that were observed, as in `HFWMatrixCompletion.fit`. Singular values need none.
+            What was observed: the entries, as in `HFWMatrixCompletion.fit`, or the matrix with holes that an
+            imputer completes, without y. Singular values need none.
         truth : array of shape (n_rows, n_columns), optional
             The whole matrix, where it is known; its rows and columns in the order of `row_ids_` and
-            `column_ids_`.
+            `column_ids_`, or of an imputer's X.
         kind : {"matrices", "singular_values"}, default="matrices"
         ax : matplotlib Axes, or array of as many as there are matrices, optional
         **kwargs
@@ -337,25 +345,22 @@ class CompletionDisplay:
         -------
         CompletionDisplay
         """
-        model = _inside(estimator, "singular_values_")
-        if (X is None) != (y is None):
-            raise ValueError("The observed entries are X and y together; got one of them.")
-        matrices = {}
+        model, before = _inside(estimator, "singular_values_", "completion_")
         if X is not None:
-            X = np.asarray(keep_ids(X))
-            rows = model._row_encoder.transform(X[:, :1])
-            columns = model._column_encoder.transform(X[:, 1:])
-            seen = (rows >= 0) & (columns >= 0)
-            if not seen.any():
-                raise ValueError("None of the entries' ids was seen in fit.")
-            observed = np.column_stack([rows, columns])[seen]
-            shape = len(model.row_ids_), len(model.column_ids_)
-            completed = model.row_factors_ @ model.column_factors_.T + model.mean_
-            completed += model.row_biases_[:, np.newaxis] + model.column_biases_
-            matrices["observed"] = entries_to_matrix(observed, np.asarray(y)[seen], shape)
-            matrices["completed"] = completed if model.clip is None else np.clip(completed, *model.clip)
+            for pipeline in before:
+                X = pipeline.transform(X)
+        if hasattr(model, "completion_"):
+            matrices = {} if X is None else _imputed(model, X)
+            model = model.completion_
+        elif (X is None) != (y is None):
+            raise ValueError("The observed entries are X and y together; got one of them.")
+        else:
+            matrices = {} if X is None else _completed(model, X, y)
         if truth is not None:
             matrices["true"] = np.asarray(truth)
+        shapes = [matrix.shape for matrix in matrices.values()]
+        if len(set(shapes)) > 1:
+            raise ValueError(f"truth must have shape {shapes[0]}; got shape {shapes[-1]}.")
         display = cls(singular_values=model.singular_values_, matrices=matrices)
         return display.plot(ax, kind=kind, **kwargs)
 
@@ -373,23 +378,47 @@ class CompletionDisplay:
         -------
         self
         """
+        _check_choice("kind", kind, ("matrices", "singular_values"))
         if kind == "singular_values":
-            self.figure_, self.ax_ = _axes(ax)
+            self.figure_, (self.ax_,) = _axes(ax)
             numbers = np.arange(1, len(self.singular_values) + 1)
             self.ax_.plot(numbers, self.singular_values, **{"marker": ".", **kwargs})
             self.ax_.set(xlabel="number", ylabel="singular value", ylim=(0.0, None))
             return self
-        if kind != "matrices":
-            raise ValueError(f"kind must be 'matrices' or 'singular_values'; got kind={kind!r}.")
         if not self.matrices:
-            raise ValueError("To draw the matrices, pass the observed entries X and y.")
+            raise ValueError("To draw the matrices, pass the observed entries X and y, or an imputer's X.")
         self.figure_, self.ax_ = _axes(ax, len(self.matrices))
         finite = np.concatenate([matrix[np.isfinite(matrix)] for matrix in self.matrices.values()])
         limits = {} if "norm" in kwargs else {"vmin": finite.min(), "vmax": finite.max()}
         options = {"interpolation": "nearest", **limits, **kwargs}
         self.images_ = []
-        for axes, (title, matrix) in zip(np.ravel(self.ax_), self.matrices.items(), strict=True):
+        for axes, (title, matrix) in zip(self.ax_, self.matrices.items(), strict=True):
             self.images_.append(axes.imshow(matrix, **options))
             axes.set(title=title, xticks=[], yticks=[])
-        self.figure_.colorbar(self.images_[0], ax=list(np.ravel(self.ax_)), shrink=0.8)
+        self.figure_.colorbar(self.images_[0], ax=list(self.ax_), shrink=0.8)
         return self
+
+
+def _completed(model, X, y):
+    """Return the matrix of the entries that were observed, and the one completed from them."""
+    X = np.asarray(keep_ids(X))
+    rows = model._row_encoder.transform(X[:, :1])
+    columns = model._column_encoder.transform(X[:, 1:])
+    seen = (rows >= 0) & (columns >= 0)
+    if not seen.any():
+        raise ValueError("None of the entries' ids was seen in fit.")
+    observed = np.column_stack([rows, columns])[seen]
+    shape = len(model.row_ids_), len(model.column_ids_)
+    completed = model.row_factors_ @ model.column_factors_.T + model.mean_
+    completed += model.row_biases_[:, np.newaxis] + model.column_biases_
+    return {
+        "observed": entries_to_matrix(observed, np.asarray(y)[seen], shape),
+        "completed": completed if model.clip is None else np.clip(completed, *model.clip),
+    }
+
+
+def _imputed(imputer, X):
+    """Return the matrix with holes, and what the imputer makes of it."""
+    completed = np.asarray(imputer.transform(X))
+    X = check_array(X, accept_sparse=True, ensure_all_finite="allow-nan")
+    return {"observed": entries_to_matrix(*matrix_to_entries(X), X.shape), "completed": completed}

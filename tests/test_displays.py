@@ -1,11 +1,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import FunctionTransformer, StandardScaler, scale
 
 from skfw import (
     CompletionDisplay,
@@ -15,6 +17,7 @@ from skfw import (
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
     RadiusPathDisplay,
+    entries_to_matrix,
     hfw_logistic_path,
 )
 
@@ -60,6 +63,25 @@ def test_convergence(against):
     assert display.line_.get_color() == display.bound_.get_color() == "C3"
     assert display.figure_ is display.ax_.figure
     assert display.ax_.get_legend().get_texts()[0].get_text() == "HFWLogisticRegression"
+    assert display.ax_.get_xlabel() == {"iterations": "iteration", "seconds": "seconds"}[against]
+    assert (display.ax_.get_ylabel(), display.ax_.get_yscale()) == ("objective", "linear")
+    assert "band" in display.ax_.get_legend().get_title().get_text()
+
+
+def test_of_a_pipeline_the_last_run_is_drawn():
+    missing = np.where(X[:, :6] > 1.0, np.nan, X[:, :6])
+    imputer, model = HFWImputer(1.0, random_state=0), HFWLogisticRegression(radius=1)
+    both = make_pipeline(imputer, model).fit(missing, y)
+    first = make_pipeline(imputer, "passthrough", LogisticRegression()).fit(missing, y)
+    for pipeline, name, trace in (
+        (both, "HFWLogisticRegression", model.trace_),
+        (first, "HFWImputer", imputer.completion_.trace_),
+    ):
+        display = ConvergenceDisplay.from_estimator(pipeline)
+        assert display.name == name
+        np.testing.assert_array_equal(display.line_.get_ydata(), trace["objective"])
+    with pytest.raises(NotFittedError):
+        ConvergenceDisplay.from_estimator(make_pipeline(HFWImputer(), LogisticRegression()))
 
 
 @pytest.mark.parametrize("against", ["iterations", "seconds"])
@@ -130,6 +152,7 @@ def test_coefficients_along_the_radius():
     np.testing.assert_array_equal(
         np.array([line.get_ydata() for line in display.lines_]), coefs[:, 0, :].T[used]
     )
+    assert display.ax_.get_ylabel() == "coefficients"
 
 
 def test_curves_are_named_after_their_features():
@@ -167,6 +190,7 @@ def test_the_run_of_an_imputer():
     imputer = HFWImputer(1.0, random_state=0).fit(np.where(X[:, :6] > 1.0, np.nan, X[:, :6]))
     display = ConvergenceDisplay.from_estimator(make_pipeline(imputer))
     np.testing.assert_array_equal(display.line_.get_ydata(), imputer.completion_.trace_["objective"])
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "HFWImputer"
     with pytest.raises(NotFittedError):
         ConvergenceDisplay.from_estimator(HFWImputer())
 
@@ -185,10 +209,70 @@ def test_completion(names):
     assert len(two.images_) == 2
     single = display.plot(kind="singular_values")
     np.testing.assert_array_equal(single.ax_.lines[0].get_ydata(), model.singular_values_)
-    with pytest.raises(ValueError, match="3 axes; got 1"):
-        display.plot(plt.subplots()[1])
+    for wrong in (plt.subplots()[1], plt.subplots(1, 2)[1], []):
+        with pytest.raises(ValueError, match=f"ax must be 3 axes; got {np.size(wrong)}"):
+            display.plot(wrong)
     with pytest.raises(ValueError, match="got kind='rank'"):
         display.plot(kind="rank")
+
+
+def test_one_axes_in_an_array():
+    trace = {"objective": np.ones(2), "lower_bound": np.zeros(2)}
+    _, ax = plt.subplots(1, 1, squeeze=False)
+    assert ConvergenceDisplay(trace=trace).plot(ax).ax_ is ax[0, 0]
+    with pytest.raises(ValueError, match="ax must be 1 axes; got 2"):
+        ConvergenceDisplay(trace=trace).plot(plt.subplots(1, 2)[1])
+
+
+def with_holes():
+    """Return iris in other units, with holes, and without."""
+    frame = 1000.0 * load_iris(as_frame=True).data
+    return frame.mask(np.random.default_rng(0).uniform(size=frame.shape) < 0.3), frame
+
+
+@pytest.mark.parametrize("kind", ["frame", "array", "list", "sparse", "frames out"])
+def test_completion_of_an_imputer(kind):
+    frame, truth = with_holes()
+    missing = frame if kind.startswith("frame") else frame.to_numpy()
+    if kind == "sparse":
+        rows, columns = np.nonzero(~np.isnan(missing))
+        missing = sparse.csr_matrix((missing[rows, columns], (rows, columns)), shape=missing.shape)
+    missing = missing.tolist() if kind == "list" else missing
+    imputer = HFWImputer(1.0, random_state=0).fit(missing)
+    if kind == "frames out":
+        imputer.set_output(transform="pandas")
+    display = CompletionDisplay.from_estimator(imputer, missing, truth=truth)
+    observed, completed, true = (image.get_array().filled(np.nan) for image in display.images_)
+    np.testing.assert_array_equal(observed, frame)
+    np.testing.assert_array_equal(completed, imputer.transform(missing))
+    np.testing.assert_array_equal(true, truth)
+    single = display.plot(kind="singular_values")
+    np.testing.assert_array_equal(single.ax_.lines[0].get_ydata(), imputer.completion_.singular_values_)
+
+
+def test_completion_inside_a_pipeline():
+    missing, _ = with_holes()
+    labels = load_iris().target
+    imputer = HFWImputer(1.0, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), imputer, LogisticRegression()).fit(missing, labels)
+    matrices = CompletionDisplay.from_estimator(pipeline, missing).matrices
+    scaled = pipeline[0].transform(missing)
+    np.testing.assert_array_equal(matrices["observed"], scaled)
+    np.testing.assert_array_equal(matrices["completed"], imputer.transform(scaled))
+    alone = make_pipeline(imputer).fit(missing)
+    matrices = CompletionDisplay.from_estimator(alone, missing).matrices
+    np.testing.assert_array_equal(matrices["completed"], alone.transform(missing))
+    with pytest.raises(ValueError, match="an imputer's X"):
+        CompletionDisplay.from_estimator(pipeline)
+
+
+def test_entries_go_through_the_steps_before():
+    model, entries, values, _ = completion()
+    pipeline = make_pipeline(FunctionTransformer(lambda ids: ids - 1000), model).fit(entries + 1000, values)
+    expected = CompletionDisplay.from_estimator(model, entries, values).matrices
+    matrices = CompletionDisplay.from_estimator(pipeline, entries + 1000, values).matrices
+    for title, matrix in expected.items():
+        np.testing.assert_array_equal(matrices[title], matrix)
 
 
 @pytest.mark.parametrize("names", [None, "strings"])
@@ -228,9 +312,9 @@ def test_searches_of_other_kinds():
         RadiusPathDisplay.from_estimator(undecided)
     unfitted = GridSearchCV(model, {"radius": [1, 3]}, refit=False, cv=2).fit(X, y)
     assert RadiusPathDisplay.from_estimator(unfitted).radius == unfitted.best_params_["radius"]
-    with pytest.raises(ValueError, match=r"no trace_ to draw. A search needs refit=True"):
+    with pytest.raises(ValueError, match=r"no trace_ or completion_ to draw. A search needs refit=True"):
         ConvergenceDisplay.from_estimator(unfitted)
-    with pytest.raises(ValueError, match="no scores_ to draw"):
+    with pytest.raises(ValueError, match="no radii_ or cv_results_ to draw"):
         RadiusPathDisplay.from_estimator(model.fit(X, y))
 
 
@@ -242,11 +326,12 @@ def test_completions_of_other_kinds():
     for half in ({"X": entries}, {"y": values}):
         with pytest.raises(ValueError, match="X and y together"):
             CompletionDisplay.from_estimator(model, **half)
+    with pytest.raises(ValueError, match=r"truth must have shape \(12, 9\); got shape \(9, 12\)"):
+        CompletionDisplay.from_estimator(model, entries, values, truth=np.ones((9, 12)))
     with pytest.raises(ValueError, match="was seen in fit"):
         CompletionDisplay.from_estimator(model, entries + 100, values)
-    norm = plt.Normalize(-1, 1)
-    display = CompletionDisplay.from_estimator(model, entries.tolist(), values.tolist(), norm=norm)
-    assert display.images_[0].norm is norm
+    listed = CompletionDisplay.from_estimator(model, entries.tolist(), values.tolist())
+    np.testing.assert_array_equal(listed.matrices["observed"], entries_to_matrix(entries, values, (12, 9)))
 
 
 def test_without_matplotlib(monkeypatch):
