@@ -10,6 +10,10 @@ from ._entries import entries_to_matrix, matrix_to_entries
 from ._ids import keep_ids
 from ._logistic_cv import hfw_logistic_path
 
+# What a run is drawn against, and what is drawn of it, with the labels of the axes.
+_ACROSS = {"iterations": "iteration", "seconds": "seconds"}
+_QUANTITIES = {"objective": "objective", "gap": "certified gap"}
+
 
 def _axes(ax, n_axes=1):
     """Return the figure and an array of the axes to draw in, new ones if none are given."""
@@ -25,9 +29,24 @@ def _axes(ax, n_axes=1):
     return axes[0].figure, axes
 
 
+def _count_across(axes):
+    """Put the ticks of the horizontal axis at whole numbers, if it chooses them itself on a linear scale."""
+    from matplotlib.ticker import MaxNLocator
+
+    locator = axes.xaxis.get_major_locator()
+    if isinstance(locator, MaxNLocator):
+        locator.set_params(integer=True)
+
+
 def _check_choice(name, value, choices):
     if not (isinstance(value, str) and value in choices):
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {name}={value!r}.")
+
+
+def _check_shown(name, value, labels, shown):
+    """Raise a ValueError if the label of an axis shows that another choice was drawn along it."""
+    if shown in labels.values() and shown != labels[value]:
+        raise ValueError(f"ax shows {shown!r} already; got {name}={value!r}, which needs other axes.")
 
 
 def _inside(estimator, *attributes):
@@ -54,9 +73,10 @@ def _with_inner(estimator, before=()):
 
 
 class ConvergenceDisplay:
-    """The objective of a run, with the certified gap as a band below it.
+    """The objective of a run, with the certified gap as a band below it, or the gap alone.
 
-    Make one with `from_estimator`; draw it again with `plot`.
+    Make one with `from_estimator`; draw it again with `plot`. Runs drawn in the same axes can be compared.
+    Their gaps tell more than their objectives, which soon differ by less than the width of a line.
 
     Parameters
     ----------
@@ -68,11 +88,11 @@ class ConvergenceDisplay:
     Attributes
     ----------
     line_ : matplotlib Line2D
-        The objective.
-    bound_ : matplotlib Line2D
-        The lower bound.
-    band_ : matplotlib collection
-        Between the best objective so far and the lower bound: the optimum lies in it.
+        The objective, or the gap.
+    bound_ : matplotlib Line2D or None
+        The lower bound; None beside a gap.
+    band_ : matplotlib collection or None
+        Between the best objective so far and the lower bound: the optimum lies in it. None beside a gap.
     ax_ : matplotlib Axes
     figure_ : matplotlib Figure
 
@@ -84,6 +104,12 @@ class ConvergenceDisplay:
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = HFWLogisticRegression(radius=5).fit(scale(X), y)
     >>> display = ConvergenceDisplay.from_estimator(model)
+
+    Two runs compared:
+
+    >>> other = HFWLogisticRegression("l2", radius=5).fit(scale(X), y)
+    >>> display = ConvergenceDisplay.from_estimator(model, y="gap", name="l1")
+    >>> display = ConvergenceDisplay.from_estimator(other, y="gap", name="l2", ax=display.ax_)
     """
 
     def __init__(self, *, trace, name=None):
@@ -91,13 +117,15 @@ class ConvergenceDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, *, against="iterations", name=None, ax=None, **kwargs):
+    def from_estimator(cls, estimator, *, y="objective", against="iterations", name=None, ax=None, **kwargs):
         """Draw the run of a fitted model.
 
         Parameters
         ----------
         estimator : HFWLogisticRegression, HFWMatrixCompletion, HFWImputer or other model with `trace_`
             Fitted. Of a search the best model is taken, of a pipeline the last that has a run to draw.
+        y : {"objective", "gap"}, default="objective"
+            What to draw: the objective and the band below it, or the certified gap on a logarithmic axis.
         against : {"iterations", "seconds"}, default="iterations"
             The horizontal axis.
         name : str, optional
@@ -105,7 +133,7 @@ class ConvergenceDisplay:
         ax : matplotlib Axes, optional
             Where to draw. Pass the same axes for several models to compare them.
         **kwargs
-            Passed on to matplotlib's ``plot`` for the objective.
+            Passed on to matplotlib's ``plot`` for the objective or the gap.
 
         Returns
         -------
@@ -114,36 +142,63 @@ class ConvergenceDisplay:
         model, _ = _inside(estimator, "trace_", "completion_")
         trace = getattr(model, "completion_", model).trace_
         display = cls(trace=trace, name=name or type(model).__name__)
-        return display.plot(ax, against=against, **kwargs)
+        return display.plot(ax, y=y, against=against, **kwargs)
 
-    def plot(self, ax=None, *, against="iterations", name=None, **kwargs):
+    def plot(self, ax=None, *, y="objective", against="iterations", name=None, **kwargs):
         """Draw the run.
 
         Parameters
         ----------
         ax : matplotlib Axes, optional
+        y : {"objective", "gap"}, default="objective"
         against : {"iterations", "seconds"}, default="iterations"
         name : str, optional
         **kwargs
-            Passed on to matplotlib's ``plot`` for the objective.
+            Passed on to matplotlib's ``plot`` for the objective or the gap.
 
         Returns
         -------
         self
         """
-        _check_choice("against", against, ("iterations", "seconds"))
+        _check_choice("y", y, _QUANTITIES)
+        _check_choice("against", against, _ACROSS)
         self.figure_, (self.ax_,) = _axes(ax)
+        _check_shown("y", y, _QUANTITIES, self.ax_.get_ylabel())
+        _check_shown("against", against, _ACROSS, self.ax_.get_xlabel())
+        self.ax_.set(xlabel=_ACROSS[against], ylabel=_QUANTITIES[y])
+        if against == "seconds":
+            across = self.trace["seconds"]
+        else:
+            across = np.arange(len(self.trace[y]))
+            _count_across(self.ax_)
+        options = {"label": name or self.name, **kwargs}
+        if y == "gap":
+            self._plot_gap(across, options)
+        else:
+            self._plot_objective(across, options)
+        if self.ax_.get_legend_handles_labels()[0]:  # matplotlib warns of a legend of nothing
+            title = "line: objective; band: where the optimum is" if y == "objective" else None
+            self.ax_.legend(title=title)
+        return self
+
+    def _plot_objective(self, across, options):
         objective, bound = self.trace["objective"], self.trace["lower_bound"]
-        across = self.trace["seconds"] if against == "seconds" else np.arange(len(objective))
-        (self.line_,) = self.ax_.plot(across, objective, **{"label": name or self.name, **kwargs})
+        (self.line_,) = self.ax_.plot(across, objective, **options)
         color = self.line_.get_color()
         (self.bound_,) = self.ax_.plot(across, bound, color=color, linestyle="--", linewidth=1)
         best = np.minimum.accumulate(objective)
         self.band_ = self.ax_.fill_between(across, bound, best, color=color, alpha=0.2, linewidth=0)
-        self.ax_.set(xlabel="iteration" if against == "iterations" else "seconds", ylabel="objective")
-        if self.ax_.get_legend_handles_labels()[0]:  # matplotlib warns of a legend of nothing
-            self.ax_.legend(title="line: objective; band: where the optimum is")
-        return self
+
+    def _plot_gap(self, across, options):
+        gap = self.trace["gap"]
+        drawn = (gap > 0.0) & (gap < np.inf)  # the others have no place on a logarithmic axis
+        if options["label"] is not None and not drawn.any():
+            options["label"] += f": gap {gap[-1]:g}"
+        # The end is marked, so that it is seen where another run goes on, and a single iterate at all.
+        end = {"marker": ".", "markevery": slice(-1, None)}
+        (self.line_,) = self.ax_.plot(across[drawn], gap[drawn], **{**end, **options})
+        self.bound_ = self.band_ = None
+        self.ax_.set(yscale="log")
 
 
 class RadiusPathDisplay:
@@ -384,6 +439,7 @@ class CompletionDisplay:
             numbers = np.arange(1, len(self.singular_values) + 1)
             self.ax_.plot(numbers, self.singular_values, **{"marker": ".", **kwargs})
             self.ax_.set(xlabel="number", ylabel="singular value", ylim=(0.0, None))
+            _count_across(self.ax_)
             return self
         if not self.matrices:
             raise ValueError("To draw the matrices, pass the observed entries X and y, or an imputer's X.")

@@ -1,3 +1,5 @@
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +68,117 @@ def test_convergence(against):
     assert display.ax_.get_xlabel() == {"iterations": "iteration", "seconds": "seconds"}[against]
     assert (display.ax_.get_ylabel(), display.ax_.get_yscale()) == ("objective", "linear")
     assert "band" in display.ax_.get_legend().get_title().get_text()
+
+
+@pytest.mark.parametrize("against", ["iterations", "seconds"])
+def test_gap(against):
+    model = HFWLogisticRegression(radius=5).fit(X, y)
+    display = ConvergenceDisplay.from_estimator(model, y="gap", against=against, color="C3")
+    across = np.arange(model.n_iter_ + 1) if against == "iterations" else model.trace_["seconds"]
+    np.testing.assert_array_equal(display.line_.get_xydata(), np.column_stack([across, model.trace_["gap"]]))
+    assert (display.ax_.get_ylabel(), display.ax_.get_yscale()) == ("certified gap", "log")
+    assert list(display.ax_.lines) == [display.line_]
+    assert (list(display.ax_.collections), display.bound_, display.band_) == ([], None, None)
+    assert display.line_.get_color() == "C3"
+    assert display.ax_.get_legend().get_title().get_text() == ""
+
+
+@pytest.mark.parametrize("left_out", [0.0, np.inf, np.nan])
+def test_gaps_without_a_logarithm_are_left_out(left_out):
+    trace = {"gap": np.array([np.inf, 0.5, left_out, 0.1, 0.0]), "seconds": np.arange(5) / 8}
+    display = ConvergenceDisplay(trace=trace, name="run").plot(y="gap", against="seconds")
+    np.testing.assert_array_equal(display.line_.get_xydata(), [[1 / 8, 0.5], [3 / 8, 0.1]])
+    display.figure_.canvas.draw()
+    low, high = display.ax_.get_ylim()
+    assert 0.01 < low < 0.1 < 0.5 < high < 5.0
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "run"
+
+
+def test_a_single_gap_is_seen():
+    display = ConvergenceDisplay(trace={"gap": np.array([0.5, 0.0])}).plot(y="gap")
+    pictures = {}
+    for visible in (True, False):
+        display.line_.set_visible(visible)
+        display.figure_.savefig(file := io.BytesIO(), format="rgba")
+        pictures[visible] = file.getvalue()
+    assert pictures[True] != pictures[False]
+
+
+@pytest.mark.parametrize("gap", [0.0, np.inf])
+def test_the_legend_tells_of_a_gap_that_cannot_be_drawn(gap):
+    trace = {"gap": np.full(3, gap)}
+    display = ConvergenceDisplay(trace=trace, name="run").plot(y="gap")
+    display.figure_.canvas.draw()
+    assert len(display.line_.get_xdata()) == 0
+    assert display.ax_.get_legend().get_texts()[0].get_text() == f"run: gap {gap:g}"
+    assert ConvergenceDisplay(trace=trace).plot(y="gap").ax_.get_legend() is None
+
+
+def test_gaps_of_several_runs_in_one_picture():
+    _, ax = plt.subplots()
+    models = {
+        constraint: HFWLogisticRegression(constraint, radius=5).fit(X, y)
+        for constraint in ("l1", "l2", "linf")
+    }
+    lines = [
+        ConvergenceDisplay.from_estimator(model, y="gap", name=name, ax=ax).line_
+        for name, model in models.items()
+    ]
+    assert list(ax.lines) == lines
+    assert len({line.get_color() for line in lines}) == 3
+    legend = ax.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == list(models)
+    assert [handle.get_color() for handle in legend.get_lines()] == [line.get_color() for line in lines]
+    for line, model in zip(lines, models.values(), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), model.trace_["gap"])
+
+
+def test_one_picture_shows_one_quantity():
+    display = ConvergenceDisplay.from_estimator(HFWLogisticRegression(radius=5).fit(X, y))
+    n_lines = len(display.ax_.lines)
+    with pytest.raises(ValueError, match="ax shows 'objective' already; got y='gap'"):
+        display.plot(display.ax_, y="gap")
+    with pytest.raises(ValueError, match="ax shows 'iteration' already; got against='seconds'"):
+        display.plot(display.ax_, against="seconds")
+    assert len(display.ax_.lines) == n_lines
+    assert display.ax_.get_yscale() == "linear"
+    display.ax_.set(xlabel="step", ylabel="loss")
+    assert len(display.plot(display.ax_).ax_.lines) == 2 * n_lines
+    with pytest.raises(ValueError, match="ax shows 'certified gap' already; got y='objective'"):
+        display.plot(display.plot(y="gap").ax_)
+
+
+@pytest.mark.parametrize("unknown", ["gaps", None, y])
+def test_unknown_quantities(unknown):
+    model = HFWLogisticRegression(radius=5).fit(X, y)
+    with pytest.raises(ValueError, match="y must be 'objective' or 'gap'; got y="):
+        ConvergenceDisplay.from_estimator(model, y=unknown)
+
+
+@pytest.mark.parametrize("kind", ["objective", "gap", "singular values"])
+def test_what_is_counted_has_whole_ticks(kind):
+    if kind == "singular values":
+        display = CompletionDisplay(singular_values=np.array([3.0, 2.0, 1.0]), matrices={})
+        ax = display.plot(kind="singular_values").ax_
+    else:
+        trace = {name: np.array([3.0, 2.0, 1.0]) for name in ("objective", "lower_bound", "gap")}
+        ax = ConvergenceDisplay(trace=trace).plot(y=kind).ax_
+    ax.figure.canvas.draw()
+    ticks = ax.get_xticks()
+    assert len(ticks) > 1
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+
+
+def test_scales_and_ticks_of_the_user_stay():
+    trace = {"gap": np.array([3.0, 2.0, 1.0])}
+    _, (logarithmic, fixed) = plt.subplots(1, 2)
+    logarithmic.set(xscale="symlog")
+    fixed.set(xticks=[0.5, 1.5])
+    for ax in (logarithmic, fixed):
+        ConvergenceDisplay(trace=trace).plot(ax, y="gap")
+        ax.figure.canvas.draw()
+    assert logarithmic.get_xscale() == "symlog"
+    assert list(fixed.get_xticks()) == [0.5, 1.5]
 
 
 def test_of_a_pipeline_the_last_run_is_drawn():
@@ -217,11 +330,10 @@ def test_completion(names):
 
 
 def test_one_axes_in_an_array():
-    trace = {"objective": np.ones(2), "lower_bound": np.zeros(2)}
     _, ax = plt.subplots(1, 1, squeeze=False)
-    assert ConvergenceDisplay(trace=trace).plot(ax).ax_ is ax[0, 0]
+    assert ConvergenceDisplay(trace={"gap": np.ones(2)}).plot(ax, y="gap").ax_ is ax[0, 0]
     with pytest.raises(ValueError, match="ax must be 1 axes; got 2"):
-        ConvergenceDisplay(trace=trace).plot(plt.subplots(1, 2)[1])
+        ConvergenceDisplay(trace={"gap": np.ones(2)}).plot(plt.subplots(1, 2)[1], y="gap")
 
 
 def with_holes():
