@@ -23,10 +23,10 @@ print(f"radius {chosen.radius_:.2f}, {(chosen.coef_ != 0).sum()} of {X.shape[1]}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
 RadiusPathDisplay.from_estimator(model, ax=left)
-left.set(title="mean log-likelihood of the folds")
+left.set(title="held-out samples, mean and spread of the folds")
 RadiusPathDisplay.from_data(model[:-1].transform(X), y, radii=chosen.radii_, ax=right)
 right.axvline(chosen.radius_, color="0.5", linestyle=":")
-right.set(title="coefficients")
+right.set(title="all samples")
 
 # %%
 # ``GridSearchCV`` works as well, over the radius and everything else.

@@ -38,6 +38,18 @@ def _count_across(axes):
         locator.set_params(integer=True)
 
 
+def _plain_numbers_across(axes):
+    """Label a logarithmic horizontal axis with numbers like 0.5 and 20; matplotlib writes powers of ten."""
+    from matplotlib.ticker import LogFormatter
+
+    class PlainNumbers(LogFormatter):
+        def __call__(self, x, pos=None):
+            return f"{x:g}" if super().__call__(x, pos) else ""  # there is not room for all
+
+    axes.xaxis.set_major_formatter(PlainNumbers())
+    axes.xaxis.set_minor_formatter(PlainNumbers())
+
+
 def _check_choice(name, value, choices):
     if not (isinstance(value, str) and value in choices):
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {name}={value!r}.")
@@ -217,6 +229,8 @@ class RadiusPathDisplay:
         A radius to mark: the one chosen.
     names : sequence of str, optional
         Names of the coefficients.
+    score_name : str, default="score"
+        What the axis calls the scores.
 
     Attributes
     ----------
@@ -234,12 +248,13 @@ class RadiusPathDisplay:
     >>> display = RadiusPathDisplay.from_data(scale(X), y, radii=10)
     """
 
-    def __init__(self, *, radii, values, kind, radius=None, names=None):
+    def __init__(self, *, radii, values, kind, radius=None, names=None, score_name="score"):
         self.radii = radii
         self.values = values
         self.kind = kind
         self.radius = radius
         self.names = names
+        self.score_name = score_name
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, **kwargs):
@@ -248,7 +263,8 @@ class RadiusPathDisplay:
         Parameters
         ----------
         estimator : HFWLogisticRegressionCV, or GridSearchCV over a radius alone
-            Fitted. Of a pipeline the last one is taken, of several scores the one that decided.
+            Fitted. Of a pipeline the last one is taken, of several scores the one that decided. The axis is
+            named after `scoring`; a callable without a name is called "score".
         ax : matplotlib Axes, optional
         **kwargs
             Passed on to matplotlib's ``plot``.
@@ -259,10 +275,12 @@ class RadiusPathDisplay:
         """
         model, _ = _inside(estimator, "radii_", "cv_results_")
         if hasattr(model, "cv_results_"):
-            radii, scores, radius = _searched(model)
+            radii, scores, radius, score_name = _searched(model)
         else:
             radii, scores, radius = model.radii_, model.scores_, model.radius_
-        return cls(radii=radii, values=scores, kind="scores", radius=radius).plot(ax, **kwargs)
+            score_name = _score_name(model.scoring, default="mean log-likelihood")
+        display = cls(radii=radii, values=scores, kind="scores", radius=radius, score_name=score_name)
+        return display.plot(ax, **kwargs)
 
     @classmethod
     def from_data(cls, X, y, radii=20, *, ax=None, params=None, **kwargs):
@@ -302,6 +320,7 @@ class RadiusPathDisplay:
         -------
         self
         """
+        _check_choice("kind", self.kind, ("scores", "coefficients"))
         self.figure_, (self.ax_,) = _axes(ax)
         if self.kind == "scores":
             mean, spread = self.values.mean(axis=0), self.values.std(axis=0)
@@ -320,12 +339,20 @@ class RadiusPathDisplay:
         if self.radius is not None:
             self.ax_.axvline(self.radius, color="0.5", linestyle=":", label=f"radius {self.radius:.3g}")
             self.ax_.legend()
-        self.ax_.set(xscale="log", xlabel="radius", ylabel=self.kind.replace("scores", "score"))
+        ylabel = self.score_name if self.kind == "scores" else "coefficients"
+        self.ax_.set(xscale="log", xlabel="radius", ylabel=ylabel)
+        _plain_numbers_across(self.ax_)
         return self
 
 
+def _score_name(scoring, default="score"):
+    if isinstance(scoring, str):
+        return scoring
+    return default if scoring is None else getattr(scoring, "__name__", "score")
+
+
 def _searched(search):
-    """Return the radii of a grid search, the scores of its folds, and the best radius."""
+    """Return the radii of a grid search, the scores of its folds, the best radius and the score's name."""
     results = search.cv_results_
     names = [name for name in results if name.startswith("param_")]
     if len(names) != 1 or not names[0].endswith("radius"):
@@ -338,7 +365,8 @@ def _searched(search):
     order = np.argsort(radii)
     folds = [f"split{number}_test_{score}" for number in range(search.n_splits_)]
     scores = np.array([results[name][order] for name in folds])
-    return radii[order], scores, next(iter(search.best_params_.values()))
+    score_name = _score_name(score if search.multimetric_ else search.scoring)
+    return radii[order], scores, next(iter(search.best_params_.values())), score_name
 
 
 class CompletionDisplay:

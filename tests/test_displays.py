@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler, scale
@@ -240,6 +241,7 @@ def test_scores_along_the_radius():
     np.testing.assert_allclose(lower, fitted.scores_.mean(axis=0) - fitted.scores_.std(axis=0))
     np.testing.assert_allclose(upper, fitted.scores_.mean(axis=0) + fitted.scores_.std(axis=0))
     assert display.ax_.get_xscale() == "log"
+    assert display.ax_.get_ylabel() == "mean log-likelihood"
     marked = [line for line in display.ax_.lines if line is not display.lines_[0]]
     assert marked[0].get_xdata()[0] == fitted.radius_
 
@@ -257,6 +259,36 @@ def test_scores_of_a_grid_search():
         RadiusPathDisplay.from_estimator(search)
 
 
+def half_right(model, X, y):
+    return 0.5 * model.score(X, y)
+
+
+@pytest.mark.parametrize(
+    "scoring, name",
+    [
+        ("neg_log_loss", "neg_log_loss"),
+        (half_right, "half_right"),
+        (make_scorer(accuracy_score), "score"),
+    ],
+    ids=["string", "function", "scorer"],
+)
+def test_scores_have_names(scoring, name):
+    chosen = HFWLogisticRegressionCV(radii=[1.0, 3.0], cv=2, scoring=scoring).fit(X, y)
+    search = GridSearchCV(HFWLogisticRegression(), {"radius": [1, 3]}, cv=2, scoring=scoring).fit(X, y)
+    for model in (chosen, search, make_pipeline(StandardScaler(), search)):
+        display = RadiusPathDisplay.from_estimator(model)
+        assert display.score_name == name
+        assert display.plot().ax_.get_ylabel() == name
+
+
+def test_radii_are_written_as_numbers():
+    display = RadiusPathDisplay(radii=np.array([0.5, 4.0]), values=np.ones((2, 2)), kind="scores").plot()
+    display.figure_.canvas.draw()
+    labels = {text.get_text() for text in display.ax_.get_xticklabels(which="both")} - {""}
+    assert {"0.6", "1", "2", "3", "4"} <= labels
+    assert display.ax_.get_ylabel() == "score"
+
+
 def test_coefficients_along_the_radius():
     display = RadiusPathDisplay.from_data(X, y, radii=[0.1, 1.0, 3.0], params={"constraint": "l1"})
     _, coefs, _, _ = hfw_logistic_path(X, y, [0.1, 1.0, 3.0])
@@ -266,6 +298,9 @@ def test_coefficients_along_the_radius():
         np.array([line.get_ydata() for line in display.lines_]), coefs[:, 0, :].T[used]
     )
     assert display.ax_.get_ylabel() == "coefficients"
+    display.kind = "coefs"
+    with pytest.raises(ValueError, match="kind must be 'scores' or 'coefficients'; got kind='coefs'"):
+        display.plot()
 
 
 def test_curves_are_named_after_their_features():
@@ -419,11 +454,13 @@ def test_searches_of_other_kinds():
     np.testing.assert_allclose(
         display.lines_[0].get_ydata(), several.cv_results_["mean_test_neg_log_loss"], rtol=1e-12
     )
+    assert display.score_name == "neg_log_loss"
     undecided = GridSearchCV(model, {"radius": [1, 3]}, refit=False, **options).fit(X, y)
     with pytest.raises(ValueError, match="several scores"):
         RadiusPathDisplay.from_estimator(undecided)
     unfitted = GridSearchCV(model, {"radius": [1, 3]}, refit=False, cv=2).fit(X, y)
     assert RadiusPathDisplay.from_estimator(unfitted).radius == unfitted.best_params_["radius"]
+    assert RadiusPathDisplay.from_estimator(unfitted).score_name == "score"
     with pytest.raises(ValueError, match=r"no trace_ or completion_ to draw. A search needs refit=True"):
         ConvergenceDisplay.from_estimator(unfitted)
     with pytest.raises(ValueError, match="no radii_ or cv_results_ to draw"):
