@@ -22,7 +22,8 @@ completed = model.predict(everywhere).reshape(image.shape)
 error = np.sqrt(np.mean((completed - image)[holes] ** 2))
 print(f"rank {model.rank_}, error of the hidden pixels {error:.1f} of 255; they vary by {image.std():.1f}")
 
-CompletionDisplay.from_estimator(model, entries, values, truth=image, cmap="gray")
+display = CompletionDisplay.from_estimator(model, entries, values, truth=image, cmap="gray", aspect="equal")
+display.figure_.set_size_inches(9.6, 2.8)
 
 # %%
 # The singular values of the low-rank part, beside the biases of rows and columns:

@@ -22,7 +22,8 @@ def _axes(ax, n_axes=1):
     except ImportError as error:
         raise ImportError("A display needs matplotlib: pip install matplotlib") from error
     if ax is None:
-        _, ax = plt.subplots(1, n_axes, figsize=(max(6.4, 3.2 * n_axes), 4.2), layout="constrained")
+        # Compressed, so that a colour bar is as tall as images with a fixed aspect.
+        _, ax = plt.subplots(1, n_axes, figsize=(max(6.4, 3.2 * n_axes), 4.2), layout="compressed")
     axes = np.ravel(ax)
     if len(axes) != n_axes:
         raise ValueError(f"ax must be {n_axes} axes; got {len(axes)}.")
@@ -422,7 +423,8 @@ class CompletionDisplay:
         kind : {"matrices", "singular_values"}, default="matrices"
         ax : matplotlib Axes, or array of as many as there are matrices, optional
         **kwargs
-            Passed on to matplotlib's ``imshow`` or ``plot``.
+            Passed on to matplotlib's ``imshow`` or ``plot``. ``aspect="equal"`` gives an image square pixels,
+            ``norm="symlog"`` tells values apart that are of very different sizes.
 
         Returns
         -------
@@ -472,15 +474,24 @@ class CompletionDisplay:
         if not self.matrices:
             raise ValueError("To draw the matrices, pass the observed entries X and y, or an imputer's X.")
         self.figure_, self.ax_ = _axes(ax, len(self.matrices))
-        finite = np.concatenate([matrix[np.isfinite(matrix)] for matrix in self.matrices.values()])
-        limits = {} if "norm" in kwargs else {"vmin": finite.min(), "vmax": finite.max()}
-        options = {"interpolation": "nearest", **limits, **kwargs}
+        options = {"interpolation": "nearest", "aspect": "auto", **_shared_norm(self.matrices, **kwargs)}
         self.images_ = []
         for axes, (title, matrix) in zip(self.ax_, self.matrices.items(), strict=True):
             self.images_.append(axes.imshow(matrix, **options))
-            axes.set(title=title, xticks=[], yticks=[])
-        self.figure_.colorbar(self.images_[0], ax=list(self.ax_), shrink=0.8)
+            axes.set(title=title, xticks=[], yticks=[], xlabel="column", ylabel="row")
+        self.figure_.colorbar(self.images_[0], ax=list(self.ax_))
         return self
+
+
+def _shared_norm(matrices, norm=None, vmin=None, vmax=None, **others):
+    """Return options of ``imshow`` with one norm for all matrices, so that one colour bar speaks for all."""
+    from matplotlib.cm import ScalarMappable
+
+    colours = ScalarMappable(norm)
+    colours.set_clim(vmin, vmax)
+    colours.set_array(np.concatenate([matrix[np.isfinite(matrix)] for matrix in matrices.values()]))
+    colours.autoscale_None()
+    return {"norm": colours.norm, **others}
 
 
 def _completed(model, X, y):

@@ -364,6 +364,34 @@ def test_completion(names):
         display.plot(kind="rank")
 
 
+@pytest.mark.parametrize("own", ["no", "plain", "constrained"])
+@pytest.mark.parametrize("titles", ["a", "ab", "abc"])
+@pytest.mark.parametrize("shape", [(60, 4), (4, 60)], ids=["tall", "wide"])
+def test_the_colour_bar_is_as_tall_as_the_panels(shape, titles, own):
+    layout = None if own == "plain" else own
+    ax = None if own == "no" else plt.subplots(1, len(titles), layout=layout)[1]
+    matrices = {title: np.arange(240.0).reshape(shape) for title in titles}
+    display = CompletionDisplay(singular_values=None, matrices=matrices).plot(ax)
+    display.figure_.canvas.draw()
+    bar = display.images_[0].colorbar.ax
+    for axes in display.ax_:
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("column", "row")
+        panel = axes.get_position()
+        np.testing.assert_allclose(
+            [panel.y0, panel.y1], [bar.get_position().y0, bar.get_position().y1], atol=2e-3
+        )
+
+
+@pytest.mark.parametrize("shape", [(12, 20), (20, 12)])
+def test_the_colour_bar_is_as_tall_as_images(shape):
+    matrices = {title: np.arange(240.0).reshape(shape) for title in "abc"}
+    display = CompletionDisplay(singular_values=None, matrices=matrices).plot(aspect="equal")
+    display.figure_.canvas.draw()
+    panel, bar = display.ax_[-1].get_window_extent(), display.images_[0].colorbar.ax.get_window_extent()
+    assert panel.height / panel.width == pytest.approx(shape[0] / shape[1], rel=1e-6)
+    assert (bar.y0, bar.y1) == pytest.approx((panel.y0, panel.y1), abs=1.0)
+
+
 def test_one_axes_in_an_array():
     _, ax = plt.subplots(1, 1, squeeze=False)
     assert ConvergenceDisplay(trace={"gap": np.ones(2)}).plot(ax, y="gap").ax_ is ax[0, 0]
@@ -481,6 +509,29 @@ def test_completions_of_other_kinds():
         CompletionDisplay.from_estimator(model, entries + 100, values)
     listed = CompletionDisplay.from_estimator(model, entries.tolist(), values.tolist())
     np.testing.assert_array_equal(listed.matrices["observed"], entries_to_matrix(entries, values, (12, 9)))
+
+
+@pytest.mark.parametrize(
+    "options, limits",
+    [
+        ({}, (-1.0, 100.0)),
+        ({"vmin": -5.0}, (-5.0, 100.0)),
+        ({"vmax": 5.0}, (-1.0, 5.0)),
+        ({"norm": "symlog"}, (-1.0, 100.0)),
+        ({"norm": "log"}, (2.0, 100.0)),
+        ({"norm": plt.Normalize(-3, 3)}, (-3.0, 3.0)),
+    ],
+    ids=str,
+)
+def test_one_colour_bar_speaks_for_all_panels(options, limits):
+    matrices = {"observed": np.array([[2.0, np.nan]]), "completed": np.array([[-1.0, 100.0]])}
+    display = CompletionDisplay(singular_values=None, matrices=matrices).plot(**options)
+    display.figure_.canvas.draw()
+    first, second = display.images_
+    assert first.norm is second.norm is first.colorbar.norm
+    assert (first.norm.vmin, first.norm.vmax) == limits
+    if isinstance(options.get("norm"), plt.Normalize):
+        assert first.norm is options["norm"]
 
 
 def test_without_matplotlib(monkeypatch):
