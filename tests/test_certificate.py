@@ -9,6 +9,7 @@ from problems import MOMENTA, PROBLEMS, STEPS, problem
 
 from skfw.engine import (
     AveragePlane,
+    Constant,
     Constraint,
     Cut,
     DenseVector,
@@ -162,6 +163,17 @@ def test_average_plane():
     assert plane.size >= np.abs(plane.residual).sum()
     assert plane.offset_size == pytest.approx(weights @ [point.offset_size for point in points])
     assert points[0].blend(points[1], 1.0) is points[1]
+
+
+@pytest.mark.parametrize("weight", [2.0, 1.01, -0.1, np.nan])
+def test_what_is_no_average_proves_nothing(weight):
+    """With a weight of 2 the plane lay above the loss, and the bound above the optimum."""
+    p = problem("squared", "l2", False).problem
+    plane = AveragePlane.tangent(p.null.evaluation)
+    with pytest.raises(ValueError, match=f"must be from 0 to 1; got weight={weight}"):
+        plane.blend(plane, weight)
+    with pytest.raises(ValueError, match=f"must be from 0 to 1; got weight={weight}"):
+        frank_wolfe(p, momentum=Constant(weight))
 
 
 EPSILON, TINY = np.finfo(np.float64).eps, np.finfo(np.float64).tiny

@@ -72,6 +72,8 @@ class AveragePlane:
         """Return the average with another plane, which gets this weight."""
         if weight == 1.0:
             return newest
+        if not 0.0 <= weight < 1.0:  # which is no average, and may lie above the loss
+            raise ValueError(f"A plane's weight in an average must be from 0 to 1; got weight={weight!r}.")
         past = 1.0 - weight
         size = past * self.size + weight * newest.size
         offset_size = past * self.offset_size + weight * newest.offset_size
