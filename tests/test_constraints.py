@@ -334,14 +334,14 @@ def test_scale_into():
     assert NuclearBall(1.0).norm(NuclearBall(1.0).scale_into(factored)) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("radius", [0.0, -1.0, np.nan, np.inf, None, "1.5", 1j, [1.0]])
+@pytest.mark.parametrize("radius", [0.0, -1.0, np.nan, np.inf, None, "1.5", 1j, [1.0], True])
 def test_bad_radius(radius):
     for constraint in (L1Ball(radius), Simplex(radius), NuclearBall(radius)):
         with pytest.raises(ValueError, match="radius must be a positive, finite number; got radius="):
             constraint.check((4, 3))
 
 
-@pytest.mark.parametrize("size", [0, -1, 5, 1.5, "2"])
+@pytest.mark.parametrize("size", [0, -1, 5, 1.5, "2", True])
 def test_bad_support_size(size):
     with pytest.raises(
         ValueError, match=r"support_size must be an integer .*n_features=4.*; got support_size="

@@ -70,6 +70,18 @@ def test_bad_constraint_is_refused_before_the_run():
         Problem(P.loss, P.data, L1Ball(-1.0))
 
 
+@pytest.mark.parametrize(
+    "argument, wrong",
+    [("loss", np.ones(24)), ("loss", SquaredLoss), ("data", np.ones((24, 4))), ("constraint", "l1")],
+)
+def test_what_a_problem_is_made_of(argument, wrong):
+    parts = {"loss": P.loss, "data": P.data, "constraint": P.constraint, argument: wrong}
+    with pytest.raises(
+        TypeError, match=f"{argument} must be a {argument.title()}, such as .*; got {argument}="
+    ):
+        Problem(**parts)
+
+
 def test_points():
     x = np.array([0.1, -0.2, 0.0, 0.3])
     point = P.at(x)

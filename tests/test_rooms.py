@@ -19,12 +19,14 @@ FORBIDDEN = {
     "": set(FOLDERS),
 }
 EXCEPTIONS = {("_sampling.py", "correctors")}
-# Questions about the kind of a number, or of another object of one's own class.
+# Questions about the kind of a number, or of another object of one's own class, or what an argument is, only
+# to refuse it.
 ASKED = {
     "_atoms.py": {"FactoredMatrix"},
     "data/_entry_matrix.py": {"EntryMatrix"},
+    "_protocols.py": {"kind"},
 }
-KINDS_OF_NUMBERS = {"Real", "Integral", "int", "float", "np.integer", "np.floating", "np.ndarray"}
+KINDS_OF_NUMBERS = {"bool", "Real", "Integral", "int", "float", "np.integer", "np.floating", "np.ndarray"}
 
 FILES = sorted(ENGINE.rglob("*.py"))
 

@@ -21,6 +21,7 @@ from ._protocols import (
     Loss,
     Point,
     SampleVector,
+    check_kind,
 )
 
 AnyData = TypeVar("AnyData", bound=Data, covariant=True)
@@ -49,6 +50,9 @@ class Problem(Generic[AnyData]):
     """
 
     def __init__(self, loss: Loss, data: AnyData, constraint: Constraint) -> None:
+        check_kind("loss", loss, Loss, "SquaredLoss(targets, weights)")
+        check_kind("data", data, Data, "design_matrix(X)")
+        check_kind("constraint", constraint, Constraint, "L1Ball(radius)")
         if data.low_rank and not constraint.low_rank:
             raise ValueError(
                 f"constraint must be a set of matrices with rank-one atoms, such as NuclearBall; "

@@ -40,6 +40,12 @@ Iterate: TypeAlias = Any
 Direction: TypeAlias = Any
 
 
+def check_kind(name: str, value: object, kind: type, example: str) -> None:
+    """Raise a TypeError unless an argument is of the kind that is needed: nothing else is asked of it."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, such as {example}; got {name}={value!r:.50}.")
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """A loss at one point ``z``, and the plane that touches it there.

@@ -129,7 +129,8 @@ class NSupportBall(EntrywiseNormBall):
         """Raise a ValueError if the radius or the support size makes no sense."""
         super().check(shape)
         size = self.support_size
-        if not (isinstance(size, (int, np.integer)) and 1 <= size <= np.prod(shape)):
+        is_integer = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        if not (is_integer and 1 <= size <= np.prod(shape)):
             raise ValueError(
                 f"support_size must be an integer from 1 to the number of coefficients, "
                 f"{np.prod(shape)} here (n_features={shape[0]}); got support_size={size!r}."

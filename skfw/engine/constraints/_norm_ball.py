@@ -15,7 +15,7 @@ from .._protocols import Array, Constraint, Iterate, Shape
 def check_radius(constraint: Any) -> None:
     """Raise a ValueError if a set's radius is not a positive, finite number."""
     radius = constraint.radius
-    if not (isinstance(radius, Real) and 0.0 < float(radius) < np.inf):
+    if isinstance(radius, bool) or not (isinstance(radius, Real) and 0.0 < float(radius) < np.inf):
         raise ValueError(
             f"radius must be a positive, finite number; "
             f"got radius={radius!r} for {type(constraint).__name__}."
