@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from numbers import Integral, Real
 
 import numpy as np
@@ -47,11 +48,7 @@ def make_constraint(
     """Return the constraint that a name and a radius stand for; an object stands for itself."""
     if isinstance(constraint, Constraint):
         return constraint
-    if not (isinstance(constraint, str) and constraint in names):
-        raise ValueError(
-            f"constraint must be one of {', '.join(map(repr, names))} or a Constraint object; "
-            f"got constraint={constraint!r}."
-        )
+    check_name("constraint", constraint, names, " or a Constraint object")
     check_number("radius", radius, above=0.0)
     if constraint == "n_support":
         check_integer("support_size", support_size, at_least=1)
@@ -65,14 +62,10 @@ def make_constraint(
 
 def make_momentum(momentum) -> Momentum:
     """Return the momentum that a name or a constant weight stands for."""
-    if isinstance(momentum, str) and momentum in _MOMENTA:
-        return _MOMENTA[momentum]
     if isinstance(momentum, Real) and 0.0 < momentum < 1.0:
         return Constant(float(momentum))
-    raise ValueError(
-        f"momentum must be one of {', '.join(map(repr, _MOMENTA))} or a number strictly between 0 and 1; "
-        f"got momentum={momentum!r}."
-    )
+    check_name("momentum", momentum, _MOMENTA, " or a number strictly between 0 and 1")
+    return _MOMENTA[momentum]
 
 
 def check_restart(restart, momentum) -> None:
@@ -88,11 +81,19 @@ def check_restart(restart, momentum) -> None:
 
 def make_step_rule(step_size, lipschitz: Callable[[], float]) -> StepRule:
     """Return the step rule that a name stands for; `lipschitz` is called only by the rule that needs it."""
-    if not (isinstance(step_size, str) and step_size in _STEPS):
-        raise ValueError(
-            f"step_size must be one of {', '.join(map(repr, _STEPS))}; got step_size={step_size!r}."
-        )
+    check_name("step_size", step_size, _STEPS)
     return _STEPS[step_size](lipschitz)
+
+
+def check_name(name, value, names, otherwise="") -> None:
+    """Raise a ValueError unless `value` is one of the names; the message says what else it may be."""
+    if isinstance(value, str) and value in names:
+        return
+    close = get_close_matches(value.lower(), names, n=1) if isinstance(value, str) else []
+    raise ValueError(
+        f"{name} must be one of {', '.join(map(repr, names))}{otherwise}; got {name}={value!r}"
+        f"{f'; did you mean {close[0]!r}?' if close else '.'}"
+    )
 
 
 def check_number(name, value, *, above=-np.inf, at_least=-np.inf) -> None:
@@ -123,7 +124,10 @@ def check_sample_weight(sample_weight, n_samples, name="sample_weight"):
     """Return the weights divided by the largest; None stands for ones."""
     if sample_weight is None:
         return np.ones(n_samples)
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must have numbers; got {name}={sample_weight!r:.50}.") from error
     if weights.ndim == 0:
         weights = np.full(n_samples, weights)
     if weights.shape != (n_samples,):

@@ -55,8 +55,8 @@ def radius_grid(template, radii, problem):
     if not isinstance(radii, Integral):
         if isinstance(radii, str) or np.ndim(radii) != 1 or not len(radii):
             raise ValueError(f"radii must be a number of radii or a sequence of them; got radii={radii!r}.")
-        for radius in radii:
-            check_number("radii", radius, above=0.0)
+        for number, radius in enumerate(radii):
+            check_number(f"radii[{number}]", radius, above=0.0)
         return np.unique(np.asarray(radii, dtype=np.float64))
     check_integer("radii", radii, at_least=1)
     unit_ball = at_radius(template, 1.0)._constraint()
