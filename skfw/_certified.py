@@ -70,8 +70,8 @@ def _thread_control() -> ThreadpoolController:
     return ThreadpoolController()  # looks for the libraries, which takes milliseconds
 
 
-def warn_caller(called: str, shortfalls: Iterable[str | None]) -> None:
-    """Warn of the runs that did not converge, in the name of what was called and at the line that did.
+def warn_caller(called: str, shortfalls: Iterable[str | None], category=ConvergenceWarning) -> None:
+    """Warn of what fell short, in the name of what was called and at the line that did.
 
     It comes last in a fit, because a warning may be an error.
     """
@@ -79,7 +79,7 @@ def warn_caller(called: str, shortfalls: Iterable[str | None]) -> None:
     while frame.f_back and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame, level = frame.f_back, level + 1
     for shortfall in filter(None, shortfalls):
-        warnings.warn(f"{called} {shortfall}", ConvergenceWarning, stacklevel=level)
+        warnings.warn(f"{called} {shortfall}", category, stacklevel=level)
 
 
 def validated(estimator, X, *y, **options):

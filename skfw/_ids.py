@@ -1,16 +1,24 @@
-"""Names of rows and columns: from ids of any kind to indices."""
+"""Names of rows and columns: from ids of any kind to indices, and doubts whether they are ids."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from itertools import repeat
+from numbers import Real
 
 import numpy as np
+from scipy import sparse
 
 # Integers are looked up in a table unless it would have more than this many places for each id.
 _SPARSE_TABLE = 8
 # Above this not all integers are floating-point numbers.
 _FIRST_ROUNDED = 2.0**53
+# Ids are doubted where this share of so many entries are the only ones in their row, or in their column. Of
+# 200 ratings taken at random from MovieLens 100K at most 83 % are, of all of them none in their row and 0.1 %
+# in their column; with the time as part of the column's id all of them are.
+_NEARLY_ALL, _MANY = 0.95, 200
+# So many new ids at once, and none that is known, are doubted. Fewer are new users or new items.
+_SEVERAL = 10
 
 
 def keep_ids(X):
@@ -19,10 +27,13 @@ def keep_ids(X):
     In the common type of the columns of a data frame, or of a list with integers and other numbers, large
     integers lose digits, and in that of a list with numbers and strings the numbers become strings.
     """
+    if sparse.issparse(X):
+        raise TypeError(
+            "X must hold the ids of entries; got a sparse matrix. matrix_to_entries returns the ids and the "
+            "values of its entries."
+        )
     if hasattr(X, "columns") and hasattr(X, "astype"):  # a series has its own type already
         one_type = len(set(X.dtypes)) == 1 and all(isinstance(kind, np.dtype) for kind in X.dtypes)
-        if not one_type and bool(X.isna().to_numpy().any()):
-            raise ValueError("Input X contains NaN, which names no row and no column.")
         return X if one_type else X.astype(object)
     if isinstance(X, list | tuple):
         array = np.asarray(X)
@@ -30,6 +41,38 @@ def keep_ids(X):
         if loses_digits or array.dtype.kind in "US":
             return np.array(X, dtype=object)
     return X
+
+
+def check_ids(X):
+    """Raise a ValueError unless all ids can name something; `X` is an array."""
+    for feature, values in enumerate(X.T):
+        number = _first_that_is_no_id(values)
+        if number is not None:
+            raise ValueError(
+                f"Ids must be numbers, strings or other hashable values, and neither missing (NaN, None) nor "
+                f"infinite; entry {number} has {values[number]} as its {'column' if feature else 'row'} id."
+            )
+
+
+def _first_that_is_no_id(values):
+    if values.dtype.kind in "fmM":
+        return next(iter(np.flatnonzero(~np.isfinite(values))), None)
+    if values.dtype.kind != "O":
+        return None
+    values = values.tolist()
+    try:
+        distinct = set(values)
+    except TypeError:  # one of them cannot be hashed
+        distinct = values
+    return None if all(map(_is_id, distinct)) else [*map(_is_id, values)].index(False)
+
+
+def _is_id(value):
+    try:
+        hash(value)
+        return bool(value == value) and value not in (None, np.inf, -np.inf)
+    except TypeError:  # it cannot be hashed, or is the NA of pandas, which is neither equal nor different
+        return False
 
 
 class IdEncoder:
@@ -112,8 +155,92 @@ class _HashEncoder:
         except TypeError:  # numbers and strings
             in_order = sorted(distinct, key=lambda value: (type(value).__name__, value))
         self._codes = {value: code for code, value in enumerate(in_order)}
-        self.values = np.array(in_order, dtype=values.dtype)
+        self.values = np.fromiter(in_order, dtype=values.dtype, count=len(in_order))  # tuples stay tuples
 
     def transform(self, values):
         codes = map(self._codes.get, values.tolist(), repeat(-1))
         return np.fromiter(codes, dtype=np.intp, count=len(values))
+
+
+def doubt_ids(X, observed, names=None):
+    """Return why the features of `X`, which may have names, are hardly ids; None where they may well be.
+
+    `observed` is the CSR matrix that stores the distinct entries that `X` names.
+    """
+    axes = _axes_without_repetition(observed)
+    if not axes:
+        return None
+    return (
+        f"found one entry only in nearly every {' and nearly every '.join(axes)}, from which next to nothing "
+        f"is learned about it. {_hint(X, names)}"
+    )
+
+
+def _axes_without_repetition(observed):
+    if observed.nnz < _MANY:
+        return []
+    counts = {"row": np.diff(observed.indptr), "column": np.bincount(observed.indices)}
+    return [axis for axis, count in counts.items() if np.sum(count == 1) >= _NEARLY_ALL * observed.nnz]
+
+
+def _hint(X, names):
+    labels = [f"X[:, {feature}]" for feature in range(X.shape[1])]
+    if names is not None:
+        labels = [f"{label} ({name!r})" for label, name in zip(labels, names, strict=True)]
+    if X.shape[1] > 2:
+        n_ids = [IdEncoder().fit(X[:, [feature]]).max() for feature in range(1, X.shape[1])]
+        for feature in (1 + int(np.argmax(n_ids)), 0):  # a time or the like; the number of the entry
+            if not _axes_without_repetition(_pattern(np.delete(X, feature, axis=1))):
+                return (
+                    f"The first feature names the row, the others name the column together. Without "
+                    f"{labels[feature]} the ids would repeat: leave it out unless it is part of a name."
+                )
+    for label, values in zip(labels, X.T, strict=True):
+        fraction = next(filter(_is_fraction, values.tolist()), None)
+        if fraction is not None:
+            return f"{label} has numbers such as {fraction:.6g}, which are no ids."
+    return "Are these the ids of rows and columns?"
+
+
+def _pattern(X):
+    """Return the CSR matrix that stores the distinct entries that `X` names."""
+    indices = IdEncoder().fit(X[:, :1]), IdEncoder().fit(X[:, 1:])
+    return sparse.csr_matrix((np.ones(len(X), dtype=bool), indices))
+
+
+def _is_fraction(value):
+    return isinstance(value, float) and not value.is_integer()
+
+
+def doubt_new_ids(X, encoders, indices):
+    """Return why it is odd that no row, or no column, was learned; None where it is not.
+
+    Some new ids are nothing special, if they are of the type of those learned.
+    """
+    parts = zip(("rows", "columns"), (X[:, :1], X[:, 1:]), encoders, indices, strict=True)
+    new = [(axis, ids, encoder) for axis, ids, encoder, found in parts if found.max() < 0]
+    if len(new) == X.shape[1] == 2:
+        swapped = zip(encoders, (X[:, 1:], X[:, :1]), strict=True)
+        if all(encoder.transform(ids).max() >= 0 for encoder, ids in swapped):
+            return "knows the rows in X as columns, and the columns as rows: they seem to be swapped."
+    for axis, ids, encoder in new:
+        if types := other_types(ids, encoder.ids):
+            return f"knows none of the {axis} in X: ids are of type {types[0]}, in fit of type {types[1]}."
+        n_ids = len(set(map(tuple, ids.tolist())))
+        if n_ids >= _SEVERAL:
+            return f"knows none of the {n_ids} {axis} in X: their ids were not seen in fit."
+    return None
+
+
+def other_types(ids, known):
+    """Return the types of ids, and of those known, in words; None if some of a feature may be the same."""
+    for values, known_values in zip(ids.T.tolist(), known.T.tolist(), strict=True):
+        if not set(map(_kind, values)) & set(map(_kind, known_values)):
+            both = [{type(value).__name__ for value in some} for some in (values, known_values)]
+            return [" or ".join(sorted(names)) for names in both]
+    return None
+
+
+def _kind(value):
+    """Equal numbers of different types are the same id, and so are equal strings."""
+    return next((kind for kind in (Real, str) if isinstance(value, kind)), type(value))

@@ -11,11 +11,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._certified import CertifiedFitMixin, set_fitted, validated, warn_caller, with_callbacks
-from ._ids import IdEncoder, keep_ids
+from ._ids import IdEncoder, check_ids, doubt_ids, doubt_new_ids, keep_ids, other_types
 from ._params import (
     COMPLETION_CONSTRAINTS,
     check_flag,
     check_integer,
+    check_name,
     check_number,
     check_sample_weight,
     is_number,
@@ -29,6 +30,8 @@ _LEAST_NORM_WEIGHT = 1e-8
 # Predictions that `recommend` computes at once.
 _BLOCK = 1 << 22
 _BIASES = ("none", "mean", "rows", "columns", "both")
+# Ids are checked by their own rules, with their own messages.
+_ANY_IDS = {"dtype": None, "ensure_all_finite": False}
 
 
 class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
@@ -83,7 +86,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     lipschitz : float, optional
         Lipschitz constant of the gradient, for ``step_size="smooth"`` and ``restart=True``.
     clip : tuple of two floats, optional
-        Smallest and largest prediction, ``(1, 5)`` for ratings from one to five. An end may be infinite.
+        Smallest and largest prediction, ``(1, 5)`` for ratings from one to five. An end may be None or
+        infinite: ``(0, None)`` for values that are not negative.
     warm_start : bool, default=False
         Whether to start from the last fit's factors, for the ids it knew.
     random_state : int, RandomState instance or None, default=None
@@ -192,7 +196,9 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array or data frame of shape (n_entries, 2) or more columns
-            Ids, numbers or strings. The first names the row, the others name the column together.
+            Ids, numbers or strings. The first names the row, the others name the column together. A warning
+            says if nearly every row, or column, has a single entry, as it does where a time or a measurement
+            is taken for part of a name.
         y : array of shape (n_entries,)
             The entries' values.
         sample_weight : array of shape (n_entries,), optional
@@ -203,12 +209,16 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self
         """
         self._check_params()
-        options = {"dtype": None, "ensure_min_features": 2, "y_numeric": True}
-        X, y, seen = validated(self, keep_ids(X), y, **options)
+        X, y, seen = validated(self, keep_ids(X), y, **_ANY_IDS, ensure_min_features=2, y_numeric=True)
+        check_ids(X)
+        if y.dtype.kind not in "biuf":
+            raise ValueError(f"y must have numbers, the values of the entries; got an array of {y.dtype}.")
         y = y.astype(np.float64, copy=False)
         with self._callbacks(X, y, sample_weight, seen) as report:
             certificate = self._complete(X, y, sample_weight, report)
             set_fitted(self, seen | certificate.attributes)
+        doubt = doubt_ids(X, self._observed, seen.get("feature_names_in_"))
+        warn_caller(type(self).__name__, [doubt], UserWarning)
         warn_caller(type(self).__name__, [certificate.shortfall])
         return self
 
@@ -263,17 +273,15 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self._check_solver_params()
         make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS)
         check_number("weight_exponent", self.weight_exponent, at_least=0.0)
-        if self.biases not in _BIASES:
-            raise ValueError(
-                f"biases must be one of {', '.join(map(repr, _BIASES))}; got biases={self.biases!r}."
-            )
+        check_name("biases", self.biases, _BIASES)
         if self.bias_penalty is not None:
             check_number("bias_penalty", self.bias_penalty, above=0.0)
         check_flag("normalize", self.normalize)
         check_flag("warm_start", self.warm_start)
         if self.clip is not None and not _is_interval(self.clip):
             raise ValueError(
-                f"clip must be None or a pair of numbers in ascending order; got clip={self.clip!r}."
+                f"clip must be None or a pair in ascending order, each end a number or None; "
+                f"got clip={self.clip!r}."
             )
 
     def _matrix_weights(self, entries, weights):
@@ -349,6 +357,9 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     def predict(self, X):
         """Return the values of entries; of rows and columns not seen in `fit` only the biases are known.
 
+        A warning says if none of the rows, or none of the columns, was seen in `fit` and that is odd: because
+        their ids are of another type, rows and columns are swapped, or ten or more ids are all new.
+
         Parameters
         ----------
         X : array or data frame of shape (n_entries, `n_features_in_`)
@@ -359,14 +370,19 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         ndarray of shape (n_entries,)
         """
         check_is_fitted(self)
-        X = validate_data(self, keep_ids(X), dtype=None, reset=False)
-        rows, columns = self._row_encoder.transform(X[:, :1]), self._column_encoder.transform(X[:, 1:])
+        X = validate_data(self, keep_ids(X), **_ANY_IDS, reset=False)
+        check_ids(X)
+        encoders = self._row_encoder, self._column_encoder
+        rows, columns = indices = [
+            encoder.transform(ids) for encoder, ids in zip(encoders, (X[:, :1], X[:, 1:]), strict=True)
+        ]
         # Index -1, for what was not seen, reads the zero appended at the end.
         result = (
             self.mean_ + np.append(self.row_biases_, 0.0)[rows] + np.append(self.column_biases_, 0.0)[columns]
         )
         seen = (rows >= 0) & (columns >= 0)
         result[seen] += products_at(self.row_factors_, self.column_factors_, rows[seen], columns[seen])
+        warn_caller(f"{type(self).__name__}.predict", [doubt_new_ids(X, encoders, indices)], UserWarning)
         return self._clipped(result)
 
     def recommend(self, row_ids, n=10):
@@ -390,7 +406,10 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         row_ids = np.asarray(keep_ids(row_ids)).reshape(-1)
         rows = self._row_encoder.transform(row_ids[:, np.newaxis])
         if rows.min(initial=0) < 0:
-            raise ValueError(f"Row {row_ids[np.argmin(rows)]} was not seen in fit.")
+            new = row_ids[[np.argmin(rows)], np.newaxis]
+            types = other_types(new, self._row_encoder.ids)
+            reason = f": it is of type {types[0]}, in fit of type {types[1]}" if types else ""
+            raise ValueError(f"Row {new.item()!r} was not seen in fit{reason}.")
         n_unseen = len(self.column_ids_) - np.diff(self._observed.indptr)[rows]
         if n_unseen.min(initial=n) < n:
             fewest = np.argmin(n_unseen)
@@ -411,7 +430,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         return self.column_ids_[best], self._clipped(predictions)
 
     def _clipped(self, predictions):
-        return predictions if self.clip is None else np.clip(predictions, *self.clip)
+        return predictions if self.clip is None else np.clip(predictions, *_interval(self.clip))
 
     def __sklearn_tags__(self):
         """Declare that ids may be strings."""
@@ -421,7 +440,16 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
 
 def _is_interval(pair):
-    return np.shape(pair) == (2,) and all(map(is_number, pair)) and pair[0] <= pair[1]
+    if np.shape(pair) != (2,):
+        return False
+    low, high = _interval(pair)
+    return is_number(low) and is_number(high) and low <= high
+
+
+def _interval(pair):
+    """Return both ends of an interval; None stands for no end."""
+    low, high = pair
+    return -np.inf if low is None else low, np.inf if high is None else high
 
 
 def _group_means(groups, values, weights):

@@ -1,9 +1,10 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skfw._ids import IdEncoder, keep_ids
+from skfw._ids import IdEncoder, check_ids, keep_ids
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(-5, 5)), min_size=1), st.data())
@@ -79,5 +80,36 @@ def test_integers_beside_other_numbers_keep_their_digits(container):
     assert len(set(IdEncoder().fit(keep_ids(ids)))) == 3
     small = [[1, 0.5], [2, 0.5]]
     assert keep_ids(small) is small
-    for bad in (np.nan, np.inf):  # left for the check of finite numbers, which sees no infinity in objects
+    for bad in (np.nan, np.inf):  # left for the check of ids
         assert np.asarray(keep_ids([[2**53 + 1, bad]])).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "bad", [None, np.nan, np.inf, -np.inf, pd.NA, pd.NaT, [1, 2], {1}, np.ones(2)], ids=lambda bad: str(bad)
+)
+def test_what_names_nothing(bad):
+    for number, feature, axis in ((2, 0, "row"), (0, 1, "column"), (1, 2, "column")):
+        ids = np.array([[1, "a", 0.5]] * 3, dtype=object)
+        check_ids(ids)
+        ids[number, feature] = bad
+        with pytest.raises(ValueError, match=rf"(?s)entry {number} has .* as its {axis} id"):
+            check_ids(ids)
+
+
+@pytest.mark.parametrize(
+    "ids", [np.array([0.5, np.nan]), np.array([0.5, -np.inf]), np.array(["2020", "NaT"], "M8[D]")]
+)
+def test_what_names_nothing_in_arrays_of_one_type(ids):
+    check_ids(ids[:1, np.newaxis])
+    with pytest.raises(ValueError, match=r"entry 1 has .* as its row id"):
+        check_ids(ids[:, np.newaxis])
+
+
+def test_tuples_are_ids():
+    ids = np.empty((3, 1), dtype=object)
+    ids[:, 0] = [("b", 1), ("a", 2), ("b", 1)]
+    check_ids(ids)
+    encoder = IdEncoder()
+    np.testing.assert_array_equal(encoder.fit(ids), [1, 0, 1])
+    assert encoder.ids[:, 0].tolist() == [("a", 2), ("b", 1)]
+    np.testing.assert_array_equal(encoder.transform(ids), [1, 0, 1])

@@ -221,7 +221,9 @@ def test_ids_of_another_type_are_unseen(fitted_on):
     text = ENTRIES.astype(str)
     model = HFWMatrixCompletion(random_state=0).fit(ENTRIES if fitted_on == "numbers" else text, VALUES)
     other = text if fitted_on == "numbers" else ENTRIES
-    np.testing.assert_array_equal(model.predict(other), np.full(len(VALUES), model.mean_))
+    types = "int, in fit of type str" if fitted_on == "strings" else "str, in fit of type int"
+    with pytest.warns(UserWarning, match=f"predict knows none of the rows in X: ids are of type {types}"):
+        np.testing.assert_array_equal(model.predict(other), np.full(len(VALUES), model.mean_))
     mixed = np.array([[0, "x"], ["y", 1]], dtype=object)
     assert np.isfinite(model.predict(mixed)).all()
 
@@ -302,6 +304,11 @@ def test_clip_may_be_open():
     assert model.predict(EVERYWHERE).min() == 2.0
     model.set_params(clip=(-np.inf, 1)).fit(ENTRIES, VALUES)
     assert model.predict(EVERYWHERE).max() == 1.0
+    model.set_params(clip=(None, 1)).fit(ENTRIES, VALUES)
+    assert model.predict(EVERYWHERE).max() == 1.0
+    assert model.predict(EVERYWHERE).min() < 0.0
+    free = HFWMatrixCompletion(clip=(None, None), random_state=0).fit(ENTRIES, VALUES)
+    np.testing.assert_array_equal(free.predict(EVERYWHERE), free.set_params(clip=None).predict(EVERYWHERE))
 
 
 def test_clip():
@@ -437,7 +444,7 @@ def test_ids_of_frames_and_lists_are_kept():
     np.testing.assert_array_equal(model.predict(mixed.tolist()), model.predict(mixed))
     for kind in ("Int64", "string"):
         unnamed = pd.DataFrame({"row": [1, None], "column": [1, 2]}).astype(kind)
-        with pytest.raises(ValueError, match="NaN"):
+        with pytest.raises(ValueError, match=r"entry 1 has .* as its row id"):
             HFWMatrixCompletion().fit(unnamed, [1.0, 2.0])
 
 
@@ -460,7 +467,7 @@ def test_recommend_keeps_the_ids_it_is_asked_for():
     expected, _ = model.recommend(names[[7, 4]], n=3)
     for asked in ([7, "user 4"], (7, "user 4"), pd.Series([7, "user 4"]), pd.Index([7, "user 4"])):
         np.testing.assert_array_equal(model.recommend(asked, n=3)[0], expected)
-    with pytest.raises(ValueError, match="Row 7 was not seen"):
+    with pytest.raises(ValueError, match=r"Row '7' was not seen in fit\."):
         model.recommend(["7", "user 4"])
     np.testing.assert_array_equal(model.recommend("user 4", n=3)[0], expected[1:])
 
@@ -492,12 +499,96 @@ def test_recommend():
 
 def test_recommend_names_what_is_wrong():
     model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
-    with pytest.raises(ValueError, match="Row 99 was not seen in fit"):
+    with pytest.raises(ValueError, match=r"Row 99 was not seen in fit\."):
         model.recommend([1, 99])
+    with pytest.raises(
+        ValueError, match="Row '1' was not seen in fit: it is of type str, in fit of type int"
+    ):
+        model.recommend(["1"])
     with pytest.raises(ValueError, match="n must be an integer"):
         model.recommend([1], n=0)
     with pytest.raises(ValueError, match="columns without an entry; got n=25"):
         model.recommend([1], n=25)
+
+
+def with_another_feature(kind):
+    """Return what names the entries of a large sparse matrix, with something that belongs to no id."""
+    rng = np.random.default_rng(0)
+    entries = np.argwhere(rng.uniform(size=(60, 50)) < 0.2)
+    times = rng.permutation(len(entries))
+    return {
+        "time": pd.DataFrame({"user": entries[:, 0], "item": entries[:, 1], "time": times}),
+        "number": pd.DataFrame({"number": times, "user": entries[:, 0], "item": entries[:, 1]}),
+        "user": pd.DataFrame({"owner": entries[:, 0], "item": entries[:, 1], "user": entries[:, 0]}),
+        "measurements": rng.normal(size=(300, 2)),
+        "times": np.column_stack([entries[:, 0], times]),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        ("time", r"in nearly every column, from .* Without X\[:, 2\] \('time'\) the ids would repeat"),
+        (
+            "number",
+            r"in nearly every row and nearly every column, .* Without X\[:, 0\] \('number'\) the ids would",
+        ),
+        ("user", r"in nearly every column, from .* Without X\[:, 2\] \('user'\) the ids would repeat"),
+        (
+            "measurements",
+            r"in nearly every row and nearly every column, .* X\[:, 0\] has numbers such as 0\.1",
+        ),
+        ("times", "in nearly every column, from .* Are these the ids of rows and columns"),
+    ],
+)
+def test_features_that_are_no_ids_are_doubted(kind, message):
+    X = with_another_feature(kind)
+    with pytest.warns(UserWarning, match=f"HFWMatrixCompletion found one entry only {message}") as record:
+        HFWMatrixCompletion(random_state=0).fit(X, np.arange(len(X)))
+    assert [(warning.category, warning.filename) for warning in record] == [(UserWarning, __file__)]
+    repeated = np.concatenate([np.asarray(X, dtype=object)] * 2)  # which are the same entries twice
+    with pytest.warns(UserWarning, match="found one entry only"):
+        HFWMatrixCompletion(random_state=0).fit(repeated, np.arange(2 * len(X)))
+
+
+def test_ids_that_are_not_doubted():
+    """Few entries, a long tail of columns with one entry, and columns that two features name together."""
+    HFWMatrixCompletion().fit(with_another_feature("time")[:199], np.arange(199))
+    rng = np.random.default_rng(0)
+    popular = np.column_stack([rng.integers(0, 300, 700), rng.zipf(1.1, 700)])
+    _, counts = np.unique(popular[:, 1], return_counts=True)
+    assert np.mean(counts == 1) > 0.9  # of the columns
+    assert np.sum(counts == 1) > 0.6 * 700  # of the entries
+    HFWMatrixCompletion().fit(popular, rng.normal(size=700))
+    HFWMatrixCompletion().fit(np.column_stack([ENTRIES[:, 0], ENTRIES[:, 1] // 5, ENTRIES[:, 1] % 5]), VALUES)
+
+
+def test_new_ids_are_doubted_where_that_is_odd():
+    names = np.array([f"user {i}" for i in range(40)], dtype=object)[ENTRIES[:, 0]]
+    X = np.column_stack([names, ENTRIES[:, 1].astype(object)])
+    model = HFWMatrixCompletion(random_state=0).fit(X, VALUES)
+    new_rows = np.column_stack([names + " the second", ENTRIES[:, 1].astype(object)])
+    new_columns = X + np.array([["", 100]], dtype=object)
+    for odd, message in (
+        (X[:, ::-1], "knows the rows in X as columns, and the columns as rows"),
+        (X[:1, ::-1], "knows the rows in X as columns, and the columns as rows"),
+        (X.astype(str), "none of the columns in X: ids are of type str, in fit of type int"),
+        (X[:1].astype(str), "none of the columns in X: ids are of type str, in fit of type int"),
+        (new_rows, "knows none of the 40 rows in X: their ids were not seen"),
+        (new_rows[ENTRIES[:, 0] < 10], "knows none of the 10 rows in X: their ids were not seen"),
+        (new_columns, "knows none of the 25 columns in X: their ids were not seen"),
+    ):
+        with pytest.warns(UserWarning, match=f"HFWMatrixCompletion.predict .*{message}") as record:
+            assert np.isfinite(model.predict(odd)).all()
+        assert [(warning.category, warning.filename) for warning in record] == [(UserWarning, __file__)]
+    few = new_rows[ENTRIES[:, 0] < 9]
+    for usual in (few, new_rows[:1], new_columns[:1], np.vstack([X[:1], new_rows])):
+        model.predict(usual)
+    several = np.column_stack([ENTRIES[:, 0], ENTRIES[:, 1] // 5, ENTRIES[:, 1] % 5]).astype(object)
+    model.fit(several, VALUES)
+    several[:, 2] = several[:, 2].astype(str)
+    with pytest.warns(UserWarning, match="none of the columns in X: ids are of type str, in fit of type int"):
+        model.predict(several)
 
 
 def test_recommend_with_columns_that_several_ids_name():
@@ -512,7 +603,8 @@ def test_many_ids_name_a_column_together():
     """More combinations than there are integers."""
     ids = np.column_stack([np.zeros(3000), *(np.arange(3000) for _ in range(6))])
     values = np.sin(np.arange(3000.0))
-    model = HFWMatrixCompletion(random_state=0).fit(ids, values)
+    with pytest.warns(UserWarning, match="one entry only in nearly every column"):
+        model = HFWMatrixCompletion(random_state=0).fit(ids, values)
     assert model.column_ids_.shape == (3000, 6)
     assert np.abs(model.predict(ids) - model.mean_).min() > 0.0
     ids[:, 1:] = ids[::-1, 1:]  # another order, the same columns

@@ -149,7 +149,7 @@ def test_models_are_pickled_during_and_after_a_fit(which):
 def test_iterates_of_a_refit_have_the_new_features(which):
     pytest.importorskip("sklearn.callback")
     model, (X, *y) = FITS[which]
-    other = np.column_stack([X, X[:, :1]])
+    other = np.column_stack([X, X[:, 1:2]])
     clone(model).fit(X, *y).set_callbacks(recorder := Recorder()).fit(other, *y)
     for fitted, *_ in recorder.models:
         assert fitted.n_features_in_ == other.shape[1]
