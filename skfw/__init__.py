@@ -7,6 +7,8 @@ from ._logistic import HFWLogisticRegression
 from ._logistic_cv import HFWLogisticRegressionCV, hfw_logistic_path
 from ._matrix_completion import HFWMatrixCompletion
 
+__version__ = "0.2.0.dev0"
+
 __all__ = [
     "HFWLogisticRegression",
     "HFWLogisticRegressionCV",
