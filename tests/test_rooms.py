@@ -8,17 +8,18 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "skfw"
 ENGINE = PACKAGE / "engine"
 FOLDERS = ("losses", "data", "constraints", "correctors")
-SOLVER = ("_solver", "_momentum", "_steps", "_sampling")
+SOLVER = ("_solver", "_momentum", "_steps", "_sampling", "_constraint_checks", "_loss_checks")
 # What a room may not import. All may import what the top level of the engine shares.
 FORBIDDEN = {
     "losses": {"data", "constraints", "correctors", *SOLVER, "_problem", "_lines"},
     "data": {"losses", "constraints", "correctors", *SOLVER, "_problem", "_lines"},
     "constraints": {"losses", "data", "correctors", *SOLVER, "_problem", "_lines"},
     "correctors": {"losses", "data", "constraints", *SOLVER},
-    # The top level: only what puts a fit together knows how correctors are found.
+    # The top level: only what puts a fit together knows how correctors are found, and only what asks a set
+    # what a fit would ask knows data.
     "": set(FOLDERS),
 }
-EXCEPTIONS = {("_sampling.py", "correctors")}
+EXCEPTIONS = {("_sampling.py", "correctors"), ("_constraint_checks.py", "data")}
 # Questions about the kind of a number, or of another object of one's own class, or what an argument is, only
 # to refuse it.
 ASKED = {

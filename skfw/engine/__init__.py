@@ -2,7 +2,9 @@
 
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
 from ._certificate import AveragePlane, Cut, ErrorEffect
+from ._constraint_checks import check_constraint
 from ._lines import Line, LinePoint, Segment, search
+from ._loss_checks import check_loss
 from ._momentum import Adaptive, Constant, FixedWeights, GapRestart, NoMomentum, Uniform, Weighted
 from ._problem import Problem
 from ._protocols import (
@@ -130,6 +132,8 @@ __all__ = [
     "EuclideanBall",
     "FactorDescent",
     "sample_start",
+    "check_constraint",
+    "check_loss",
     "AveragePlane",
     "Cut",
     "ErrorEffect",
