@@ -257,7 +257,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             "_column_encoder": column_encoder,
             "row_ids_": row_encoder.ids[:, 0],
             "column_ids_": column_encoder.ids[:, 0] if X.shape[1] == 2 else column_encoder.ids,
-            "_observed": entries.adjoint(np.ones(len(values))).matrix.astype(bool),
+            "_observed": entries.pattern,
             "mean_": scale * mean,
         }
         return self._solve(

@@ -12,6 +12,7 @@ from skfw.engine import (
     Constraint,
     Corrector,
     DenseVector,
+    EntryMatrix,
     FactoredMatrix,
     L1Ball,
     L2Ball,
@@ -331,22 +332,17 @@ def test_completion_against_a_dense_proximal_solver(momentum, shape):
     assert NuclearBall(radius).norm(result.x) <= radius * (1 + 1e-9)
 
 
-class DenselyObserved(ObservedEntries):
-    """Observed entries whose adjoint is a dense matrix; the bounds of its errors are adjoints too."""
-
-    def adjoint(self, residual):
-        return super().adjoint(residual).matrix.toarray()
-
-
-def test_averages_of_sparse_directions_are_those_of_dense_ones():
+def test_averages_of_sparse_directions_are_those_of_dense_ones(monkeypatch):
     rng = np.random.default_rng(0)
     rows, columns = np.nonzero(rng.uniform(size=(20, 15)) < 0.5)
     values = rng.normal(size=len(rows))
     loss, ball = SquaredLoss(values, np.full(len(rows), 1.0 / len(rows))), NuclearBall(5.0)
-    runs = [
-        frank_wolfe(Problem(loss, kind(rows, columns, (20, 15)), ball), momentum=Adaptive(), max_iter=15)
-        for kind in (ObservedEntries, DenselyObserved)
-    ]
+    runs = []
+    for dense_from, kind in ((0.6, EntryMatrix), (0.4, np.ndarray)):
+        monkeypatch.setattr("skfw.engine.data._observed_entries._DENSE", dense_from)
+        entries = ObservedEntries(rows, columns, (20, 15))
+        assert isinstance(entries.adjoint(values), kind)
+        runs.append(frank_wolfe(Problem(loss, entries, ball), momentum=Adaptive(), max_iter=15))
     assert np.any((runs[0].trace["weight"] > 0.0) & (runs[0].trace["weight"] < 1.0))
     for name in ("objective", "lower_bound", "weight"):
         np.testing.assert_allclose(runs[0].trace[name], runs[1].trace[name], rtol=1e-6)
