@@ -34,6 +34,7 @@ ESTIMATORS = [
         max_iter=100,
     ),
     HFWImputer(),
+    HFWImputer(1.0, missing_values=-1, add_indicator=True, keep_empty_features=True),
 ]
 ARRAY_API = "SCIPY_ARRAY_API"
 

@@ -220,6 +220,7 @@ def draw_imputer(rng):
     X[rng.random(shape) < rng.choice([0.1, 0.5, 0.9])] = np.nan
     params = {"radius": float(log_uniform(rng, -1, 1)) if rng.random() < 0.7 else None, "random_state": 0}
     params["bias_penalty"] = float(rng.choice([5.0, 1e-8, 1e8]))
+    params["keep_empty_features"] = True
     tries = [("dense", 1e-2, 60), ("observed", 0.0, 30), ("dense", 1e-8, 60)]
     settings = [{"form": form, "tol": tol, "max_iter": max_iter} for form, tol, max_iter in tries]
     return Problem(HFWImputer, X.astype(dtype), None, None, params, settings)

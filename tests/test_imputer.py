@@ -1,10 +1,13 @@
 import copy
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -12,6 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from skfw import HFWImputer
+from skfw._imputer import _RADII
 from skfw.engine import NuclearBall
 
 
@@ -60,10 +64,13 @@ def test_complete_and_empty_rows_and_columns():
     np.testing.assert_array_equal(HFWImputer().fit_transform(X), X)
     missing = X.copy()
     missing[3], missing[:, 2] = np.nan, np.nan
-    imputer = HFWImputer(random_state=0)
+    imputer = HFWImputer(random_state=0, keep_empty_features=True)
     completed = imputer.fit_transform(missing)
     np.testing.assert_array_equal(completed[:, 2], 0.0)
     np.testing.assert_allclose(completed[3], imputer.means_, rtol=0.1)
+    np.testing.assert_array_equal(imputer.transform(X), X)
+    without = HFWImputer(random_state=0).fit_transform(missing)
+    np.testing.assert_array_equal(without, np.delete(completed, 2, axis=1))
     with pytest.raises(ValueError, match="no observed value"):
         imputer.fit(np.full((3, 2), np.nan))
 
@@ -73,7 +80,7 @@ def test_complete_and_empty_rows_and_columns():
     [
         (np.full((4, 3), 2.5), np.full((4, 3), 2.5)),
         (np.eye(1), np.eye(1)),
-        (np.array([[1.0, np.nan], [np.nan, np.nan]]), np.array([[1.0, 0.0], [1.0, 0.0]])),
+        (np.array([[1.0, np.nan], [np.nan, np.nan]]), np.array([[1.0], [1.0]])),
         (np.array([[2.5, 7.0], [np.nan, 7.0], [2.5, np.nan]]), np.array([[2.5, 7.0]] * 3)),
     ],
     ids=["constant", "one value", "one value of four", "constant columns"],
@@ -82,14 +89,80 @@ def test_odd_data(values, expected):
     np.testing.assert_array_equal(HFWImputer().fit_transform(values), expected)
 
 
-def test_sparse_input_holds_the_observed_values():
+@pytest.mark.parametrize("random_state", range(4))
+def test_sparse_input_holds_the_observed_values(random_state):
     X = load_iris().data
     missing, holes = with_holes(X)
     rows, columns = np.nonzero(~holes)
     stored = sparse.csr_matrix((X[rows, columns], (rows, columns)), shape=X.shape)
-    expected = HFWImputer(random_state=0).fit_transform(missing)
+    imputer = HFWImputer(random_state=random_state)
+    expected = imputer.fit_transform(missing)
     for container in (stored, stored.tocsc()):
-        np.testing.assert_allclose(HFWImputer(random_state=0).fit_transform(container), expected, atol=1e-9)
+        np.testing.assert_array_equal(imputer.fit_transform(container), expected)
+
+
+@pytest.mark.parametrize("missing_values", [-1, -1.5, 0, np.float64(7e9)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_missing_values_are_what_equals_them(missing_values, dtype):
+    missing, holes = with_holes(load_iris().data.astype(dtype))
+    expected = HFWImputer(0.7, random_state=0, add_indicator=True).fit_transform(missing)
+    imputer = HFWImputer(0.7, random_state=0, add_indicator=True, missing_values=missing_values)
+    filled = np.where(holes, dtype(missing_values), missing)
+    np.testing.assert_array_equal(imputer.fit_transform(filled), expected)
+    assert imputer.indicator_.missing_values == missing_values
+    # Some of what is missing is stored, some is not.
+    kept = ~holes | (np.arange(len(holes))[:, np.newaxis] % 2 == 0)
+    rows, columns = np.nonzero(kept)
+    stored = sparse.csr_matrix((filled[rows, columns], (rows, columns)), shape=holes.shape)
+    np.testing.assert_array_equal(imputer.fit_transform(stored), expected)
+    for method in (imputer.fit, imputer.transform):
+        with pytest.raises(ValueError, match="contains NaN"):
+            method(missing)
+
+
+@pytest.mark.parametrize("keep_empty_features", [False, True])
+@pytest.mark.parametrize("add_indicator", [False, True])
+@pytest.mark.parametrize("names", [None, ["a", "b", "c", "d"]])
+def test_columns_are_those_of_scikit_learn(keep_empty_features, add_indicator, names):
+    missing, _ = with_holes(load_iris().data)
+    missing[:, 0], missing[:, 2] = np.arange(150.0), np.nan  # without holes, and without values
+    new = load_iris().data
+    new[0, :2], new[:, 2] = np.nan, np.nan
+    options = {"keep_empty_features": keep_empty_features, "add_indicator": add_indicator}
+    ours, theirs = HFWImputer(0.7, random_state=0, **options), SimpleImputer(**options)
+    for imputer in (ours, theirs):
+        imputer.set_output(transform="pandas" if names else "default")
+        imputer.fit(pd.DataFrame(missing, columns=names) if names else missing)
+    assert list(ours.get_feature_names_out()) == list(theirs.get_feature_names_out())
+    if not names:
+        given = list("wxyz")
+        assert list(ours.get_feature_names_out(given)) == list(theirs.get_feature_names_out(given))
+    with pytest.raises(ValueError, match="input_features"):
+        ours.get_feature_names_out(["a", "b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SimpleImputer says which columns it drops
+        for X in (missing, new):
+            X = pd.DataFrame(X, columns=names) if names else X
+            found, expected = ours.transform(X), theirs.transform(X)
+            assert found.shape == expected.shape
+            if names:
+                assert list(found.columns) == list(expected.columns)
+            n_completed = 3 + keep_empty_features
+            found, expected = np.asarray(found), np.asarray(expected)
+            np.testing.assert_array_equal(found[:, n_completed:], expected[:, n_completed:])
+            np.testing.assert_array_equal(found[5:, 0], expected[5:, 0])
+    if add_indicator:
+        np.testing.assert_array_equal(ours.indicator_.features_, theirs.indicator_.features_)
+    else:
+        assert ours.indicator_ is None
+
+
+def test_data_frames_with_nullable_integers():
+    frame = load_iris(as_frame=True).data.round().astype("Int64")
+    frame.iloc[::3, 1] = pd.NA
+    completed = HFWImputer(0.7, random_state=0).fit_transform(frame)
+    expected = HFWImputer(0.7, random_state=0).fit_transform(frame.to_numpy(dtype=float, na_value=np.nan))
+    np.testing.assert_array_equal(completed, expected)
 
 
 def test_names_and_dtypes():
@@ -133,6 +206,11 @@ class Spectator:
         ("tol", "a"),
         ("max_iter", "a"),
         ("max_iter", 0),
+        ("missing_values", None),
+        ("missing_values", "missing"),
+        ("missing_values", np.inf),
+        ("add_indicator", "yes"),
+        ("keep_empty_features", 1),
     ],
 )
 @pytest.mark.parametrize("watched", [False, True])
@@ -145,20 +223,55 @@ def test_bad_parameters(name, value, watched):
         imputer.fit(load_iris().data)
 
 
-def test_the_search_for_a_radius_ends_before_values_are_interpolated(monkeypatch):
-    tried, fit = [], HFWImputer._column_space
+def test_the_search_finds_the_best_radius_and_leaves_most_out(monkeypatch):
+    """The error predicts values that the fit has not seen, in units of the columns' standard deviations."""
+    missing, _ = with_holes(load_wine().data)
+    missing /= np.nanmax(missing, axis=0)  # no power of two to divide by
+    spaces, fit = {}, HFWImputer._column_space
 
-    def spy(self, radius, *args):
-        tried.append(radius)
-        return fit(self, radius, *args)
+    def spy(self, radius, entries, *args):
+        space, shortfall = fit(self, radius, entries, *args)
+        spaces.setdefault(radius, (space, entries))
+        return space, shortfall
 
     monkeypatch.setattr(HFWImputer, "_column_space", spy)
-    imputer = HFWImputer(random_state=0).fit(with_holes(load_iris().data)[0])
-    assert tried[-1] == imputer.radius_
-    *searched, worse = tried[:-1]
-    assert searched == sorted(searched)
-    assert imputer.radius_ in searched
-    assert worse < 8.0
+    imputer = HFWImputer(random_state=0).fit(missing)
+    tried, deviations = {}, np.nanstd(missing, axis=0)
+    for radius, (space, entries) in spaces.items():
+        held_out = ~np.isnan(missing)
+        held_out[tuple(entries.T)] = False
+        assert 0.05 < held_out.sum() / np.sum(~np.isnan(missing)) < 0.15
+        values = missing[tuple(entries.T)]
+        predicted = space.complete(entries, values, missing.shape, np.float64)
+        tried[radius] = np.mean(((predicted - missing) / deviations)[held_out] ** 2)
+    assert imputer.radius_ == min(tried, key=tried.get)
+    place = _RADII.index(imputer.radius_)
+    assert {_RADII[place - 1], _RADII[place + 1]} < set(tried)
+    assert len(tried) < len(_RADII) / 2
+
+
+@pytest.mark.parametrize("best", _RADII)
+def test_the_search_goes_downhill_in_units_of_the_standard_deviations(best, monkeypatch):
+    """Errors in two columns; in units of their largest values the second one would decide."""
+    X, tried = np.random.default_rng(0).normal(size=(300, 2)), []
+    X[0] = 100.0, 2.0
+    X /= np.abs(X).max(axis=0)
+
+    class Space:
+        def __init__(self, radius):
+            self.radius = radius
+
+        def complete(self, entries, values, shape, dtype):
+            return X + np.log([self.radius / best, self.radius]) * [1.0, 0.1] * X.std(axis=0)
+
+    def fit(self, radius, *args):
+        tried.append(radius)
+        return Space(radius), None
+
+    monkeypatch.setattr(HFWImputer, "_column_space", fit)
+    found, _ = HFWImputer()._best_radius(np.argwhere(np.ones(X.shape)), X.ravel(), X.shape, seed=0)
+    assert found == best
+    assert len(tried) == len(set(tried)) <= 6
 
 
 @pytest.mark.parametrize("block", [1, 100])
@@ -182,12 +295,69 @@ def test_the_units_of_the_columns_do_not_choose_the_radius():
     assert radii[0] == radii[1] == radii[2]
 
 
-@pytest.mark.parametrize("unit", [1e200, 1e-200])
-def test_values_without_squares(unit):
-    missing, _ = with_holes(load_iris().data)
-    expected = HFWImputer(0.7, random_state=0).fit_transform(missing)
-    completed = HFWImputer(0.7, random_state=0).fit_transform(unit * missing)
-    np.testing.assert_allclose(completed / unit, expected, rtol=1e-9)
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    exponents=st.lists(st.integers(-900, 1023), min_size=4, max_size=4),
+    radius=st.sampled_from([None, 0.7]),
+)
+def test_units_of_columns_change_nothing(seed, exponents, radius):
+    """Up to the largest number there is; two to the power of -900 leaves room for small values."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 4)) + rng.normal(size=4)
+    X /= 1.1 * np.abs(X).max()
+    missing, _ = with_holes(X, seed=seed)
+    expected = HFWImputer(radius, random_state=0).fit_transform(missing)
+    imputer = HFWImputer(radius, random_state=0).fit(np.ldexp(missing, exponents))
+    assert np.isfinite(imputer.means_).all()
+    assert np.isfinite(imputer.scales_).all()
+    completed = imputer.transform(np.ldexp(missing, exponents))
+    in_range = np.abs(expected) < 1.0
+    np.testing.assert_array_equal(np.ldexp(completed, np.negative(exponents))[in_range], expected[in_range])
+    assert np.isfinite(completed).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", ["largest", "smallest", "all"])
+def test_values_at_the_ends_of_the_range(dtype, seed, kind):
+    rng, limits = np.random.default_rng(seed), np.finfo(dtype)
+    X = rng.uniform(-1.0, 1.0, size=(30, 5))
+    X[:, 0] = np.sign(X[:, 0])
+    X[:, 1] = 1.0
+    if kind == "largest":
+        X = X * float(limits.max)
+    elif kind == "smallest":
+        X = X * 8.0 * float(limits.smallest_subnormal)
+    else:
+        X = np.sign(X) * np.exp2(rng.uniform(limits.minexp, limits.maxexp - 1, size=X.shape))
+    missing, holes = with_holes(X.astype(dtype), seed=seed)
+    imputer = HFWImputer(random_state=0).fit(missing)
+    completed = imputer.transform(missing)
+    assert completed.dtype == dtype
+    assert np.isfinite(completed).all()
+    assert np.isfinite([imputer.means_, imputer.scales_]).all()
+    np.testing.assert_array_equal(completed[~holes], missing[~holes])
+    if kind != "all":  # equal values
+        np.testing.assert_allclose(completed[:, 1], X[:, 1].astype(dtype), rtol=1e-6)
+
+
+def test_new_rows_may_be_much_larger_than_the_fitted_ones():
+    missing, holes = with_holes(load_iris().data)
+    imputer = HFWImputer(0.7, random_state=0).fit(missing)
+    means, largest = np.where(holes, np.nan, imputer.means_), np.finfo(np.float64).max
+    # What is added to a row's means is completed in proportion.
+    change = imputer.transform(means + 1e6 * missing) - imputer.transform(means)
+    for size in (1e100, 1e300):
+        huge = imputer.transform(size * missing)
+        np.testing.assert_allclose(huge[holes] / size, change[holes] / 1e6, rtol=1e-3, atol=1e-6)
+    assert np.isfinite(imputer.transform(np.where(holes, np.nan, largest))).all()
+    assert np.isfinite(imputer.transform(np.where(holes, np.nan, -largest))).all()
+
+
+def test_a_column_of_equal_values_is_filled_with_them():
+    missing, _ = with_holes(np.column_stack([load_iris().data, np.full(150, 3.5)]))
+    np.testing.assert_array_equal(HFWImputer(2.0, random_state=0).fit_transform(missing)[:, 4], 3.5)
 
 
 @pytest.mark.parametrize("constant", [0.1, 1e6 + 0.1])

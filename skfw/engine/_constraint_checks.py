@@ -145,15 +145,15 @@ def _space_of_arrays(shape: Shape) -> _Space:
 
 
 def _space_of_completion(shape: Shape, rng: np.random.Generator) -> _Space:
-    """Return the models and directions of matrix completion, with half of the entries observed."""
+    """Return the models and directions of matrix completion, of entries so few that directions are sparse."""
     n_rows, n_columns = shape
     n_entries = n_rows * n_columns
-    half = np.sort(rng.choice(n_entries, (n_entries + 1) // 2, replace=False))
+    observed = np.sort(rng.choice(n_entries, max(n_entries // 3, 1), replace=False))
     entries, data = (
         ObservedEntries(*np.divmod(positions, n_columns), (n_rows, n_columns))
-        for positions in (np.arange(n_entries), half)
+        for positions in (np.arange(n_entries), observed)
     )
-    return _Space(entries, data, half)
+    return _Space(entries, data, observed)
 
 
 def _arrays(shape: Shape, rng: np.random.Generator) -> Iterator[Array]:
