@@ -24,7 +24,8 @@ def random_matrix(shape=(500, 7), dtype=np.float64):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that the data has many of them, and a last one that is not full."""
-    for name, size in (("_BLOCK", 64), ("_GRAM_BLOCK", 150), ("_SQUARES_BLOCK", 50)):
+    sizes = {"BLOCK": 70, "_FEWEST_ROWS": 9, "_GRAM_BLOCK": 150, "_SQUARES_BLOCK": 50}
+    for name, size in sizes.items():
         monkeypatch.setattr(f"skfw.engine.data._design_matrix.{name}", size)
 
 

@@ -1,15 +1,28 @@
-"""A fit holds BLAS to one thread while it is inside, and not longer."""
+"""A fit holds BLAS to one thread while it is inside, and not longer; its helpers never keep it waiting."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Event, Thread
+from threading import Event, Thread, current_thread, main_thread
 
+import numpy as np
 import pytest
 import threadpoolctl
 from sklearn.datasets import load_breast_cancer
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skfw import HFWLogisticRegression
-from skfw.engine import Constraint, L1Ball
+from skfw.engine import (
+    Constraint,
+    L1Ball,
+    LogisticLoss,
+    Problem,
+    design_matrix,
+    frank_wolfe,
+    sample_start,
+    thread_pool,
+)
+from skfw.engine._threads import map_blocks, run_both
 
 X, y = load_breast_cancer(return_X_y=True)
 X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -121,3 +134,147 @@ def test_of_overlapping_fits_the_first_lifts_the_limit(error, thread_lives_on):
             seen.append(blas_threads())
         first.die()
         assert seen == expected
+
+
+def test_direct_users_of_the_engine_get_the_same():
+    loss = LogisticLoss(np.where(y == 1, 1.0, -1.0), np.full(len(y), 1.0 / len(y)))
+    seen = []
+    problem = Problem(loss, design_matrix(X), Watched(3.0, lambda: seen.append(blas_threads())))
+    frank_wolfe(problem, max_iter=10)
+    assert seen == [{1}]
+    assert blas_threads() == {2}
+    many = np.tile(X, (9, 1)), np.tile(y, 9)
+    loss = LogisticLoss(np.where(many[1] == 1, 1.0, -1.0), np.full(len(many[1]), 1.0 / len(many[1])))
+    sample_start(Problem(loss, design_matrix(many[0]), Watched(3.0, lambda: seen.append(blas_threads()))))
+    assert seen == [{1}, {1}]
+
+
+@pytest.fixture
+def always_helped(monkeypatch):
+    """Helpers are called however short the work is."""
+    monkeypatch.setattr("skfw.engine._threads._LONG", 0.0)
+
+
+def test_blocks_are_shared_and_put_together_in_order(always_helped):
+    helped = Event()
+
+    def square(block):
+        if current_thread() is main_thread():
+            assert block in (0, 1) or helped.wait(LONG)  # the caller waits so that the helper has its share
+        else:
+            helped.set()
+        return block * block
+
+    with thread_pool():
+        assert map_blocks(square, range(50)) == [block * block for block in range(50)]
+    assert helped.is_set()
+
+
+def test_nobody_waits_for_a_helper(always_helped):
+    """It has begun a block and does not finish it; the caller computes that block, too."""
+    begun, may_go_on, calls = Event(), Event(), []
+
+    def slow_in_helpers(block):
+        calls.append(block)
+        if current_thread() is not main_thread():
+            begun.set()
+            assert may_go_on.wait(LONG)
+        elif block == 1:
+            assert begun.wait(LONG)
+        return -block
+
+    with thread_pool():
+        assert map_blocks(slow_in_helpers, range(10)) == [-block for block in range(10)]
+        assert len(calls) == 11  # one of them twice
+        may_go_on.set()
+
+
+def test_an_error_ends_the_work_of_all(always_helped):
+    began, calls = Event(), []
+
+    def fail(block):
+        calls.append(block)
+        if current_thread() is main_thread():
+            if block > 0:
+                assert began.wait(LONG)
+                raise ZeroDivisionError
+        else:
+            began.set()
+            time.sleep(0.001)
+        return block
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), thread_pool():
+            map_blocks(fail, range(10**5))
+        assert len(calls) < 10**4
+        assert blas_threads() == {2}
+
+
+def test_short_work_is_not_shared(monkeypatch):
+    monkeypatch.setattr("skfw.engine._threads._LONG", np.inf)
+    with thread_pool():
+        threads = map_blocks(lambda _: current_thread(), range(100))
+    assert set(threads) == {main_thread()}
+
+
+def test_one_thread_has_no_helpers(always_helped):
+    with threadpool_limits(1, user_api="blas"), thread_pool():
+        assert set(map_blocks(lambda _: current_thread(), range(100))) == {main_thread()}
+        assert run_both(current_thread, current_thread) == (main_thread(), main_thread())
+
+
+def test_two_computations_at_the_same_time():
+    entered = [Event(), Event()]
+
+    def meet(me):
+        entered[me].set()
+        return entered[1 - me].wait(LONG)
+
+    with thread_pool():
+        assert run_both(lambda: meet(0), lambda: meet(1)) == (True, True)
+
+
+def test_helpers_are_as_quiet_as_their_caller(always_helped):
+    """NumPy's settings belong to a thread."""
+    huge = np.array([1e300])
+    with np.errstate(all="ignore"), thread_pool():
+        assert np.isinf(run_both(lambda: huge * huge, lambda: huge * huge)).all()
+        settings = map_blocks(lambda _: time.sleep(0.001) or (current_thread(), np.geterr()), range(50))
+    assert len({thread for thread, _ in settings}) == 2
+    assert all(set(setting.values()) == {"ignore"} for _, setting in settings)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_the_number_of_threads_does_not_change_a_bit(monkeypatch, always_helped, dtype, order):
+    monkeypatch.setattr("skfw.engine.data._design_matrix.BLOCK", 300)
+    monkeypatch.setattr("skfw.engine.data._design_matrix._FEWEST_ROWS", 1)
+    data = np.asarray(X, dtype=dtype, order=order)
+    models = []
+    for limit in (1, 2):
+        with threadpool_limits(limit, user_api="blas"):
+            models += [HFWLogisticRegression(c, 2.0, tol=1e-6).fit(data, y) for c in ("l1", "l2", "linf")]
+    for one, two in zip(models[:3], models[3:], strict=True):
+        np.testing.assert_array_equal(one.coef_, two.coef_)
+        np.testing.assert_array_equal(one.trace_["lower_bound"], two.trace_["lower_bound"])
+
+
+def test_a_fit_in_a_thread_that_lives_on_takes_nothing_from_others():
+    """From threadpoolctl 3.8 on the thread that set a limit may keep all others from setting any."""
+    with ThreadPoolExecutor(1) as other:
+        other.submit(fit_with, lambda: None).result()
+        test_one_thread_inside_and_as_many_as_before_outside()
+        with threadpool_limits(1, user_api="blas"):
+            assert blas_threads() == {1}
+
+
+@pytest.mark.parametrize("name", ["_blas", "ThreadPoolExecutor"])
+def test_an_error_on_the_way_in_leaves_nothing_behind(monkeypatch, name):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"skfw.engine._threads.{name}", fail)
+        with pytest.raises(KeyboardInterrupt):
+            fit_with(lambda: None)
+    test_one_thread_inside_and_as_many_as_before_outside()

@@ -28,8 +28,9 @@ from ._protocols import (
     StepRule,
 )
 from ._sampling import sample_start
-from ._solver import Result, State, frank_wolfe
+from ._solver import Interrupted, Result, State, frank_wolfe
 from ._steps import Directional, LineSearch, ParameterFree, Smooth
+from ._threads import thread_pool
 from .constraints import (
     EntrywiseNormBall,
     GroupBall,
@@ -67,6 +68,7 @@ __all__ = [
     "Point",
     "Result",
     "State",
+    "Interrupted",
     "Loss",
     "SeparableLoss",
     "LogisticLoss",
@@ -132,6 +134,7 @@ __all__ = [
     "EuclideanBall",
     "FactorDescent",
     "sample_start",
+    "thread_pool",
     "check_constraint",
     "check_loss",
     "AveragePlane",

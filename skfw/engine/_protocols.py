@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._sums import euclidean_norm, inner
+from ._threads import BLOCK, add_up, map_blocks, row_blocks
 
 if TYPE_CHECKING:
     from ._certificate import Cut
@@ -38,6 +39,8 @@ Iterate: TypeAlias = Any
 # `a @ b`, `a.T`, `a.shape`, `a.max()`, `a.ravel()`, `a.astype(kind)`, and products with a column on the left
 # and with a row on the right.
 Direction: TypeAlias = Any
+# The fewest samples of a block in sums over the samples.
+_SHORTEST_PART = 1024
 
 
 def check_kind(name: str, value: object, kind: type, example: str) -> None:
@@ -236,8 +239,14 @@ class Data(ABC):
 
     def inner_products(self, a: Sequence[SampleVector], b: Sequence[SampleVector]) -> Array:
         """Return the inner products of each vector of `a` with each of `b`."""
-        left, right = (np.stack([vector.ravel() for vector in vectors]) for vectors in (a, b))
-        return np.asarray(left @ right.T)
+        sides = [([vector.ravel() for vector in vectors], axis) for vectors, axis in ((a, 0), (b, 1))]
+
+        def products(part: slice) -> Array:
+            left, right = (np.stack([vector[part] for vector in vectors], axis) for vectors, axis in sides)
+            return np.asarray(np.dot(left, right))
+
+        size = max(BLOCK // (len(a) + len(b)), _SHORTEST_PART)
+        return add_up(map_blocks(products, row_blocks(sides[0][0][0].size, size)))
 
     def largest(self, a: SampleVector) -> float:
         """Return the largest absolute value in a sample vector."""

@@ -15,8 +15,21 @@ from ._certificate import AveragePlane, Cut
 from ._lines import Segment
 from ._momentum import Weighted
 from ._problem import Problem
-from ._protocols import Array, Choice, Corrector, Data, Hint, Iterate, Momentum, Point, SampleVector, StepRule
+from ._protocols import (
+    Array,
+    Choice,
+    Corrector,
+    Data,
+    Hint,
+    Iterate,
+    Momentum,
+    Point,
+    SampleVector,
+    StepRule,
+    check_kind,
+)
 from ._steps import LineSearch
+from ._threads import thread_pool
 from ._trace import Trace
 
 # An iterative oracle is asked for a slack of at most this fraction of the gap. On MovieLens 100K, less made
@@ -92,9 +105,9 @@ class Result:
     n_iter : int
         Number of steps.
     n_restarts : int
-    status : {"converged", "max_iter", "stalled", "stopped"}
-        Whether the gap is within the tolerance and, if not, what ended the run: the limit, the precision of
-        floating-point numbers (a corrector gained nothing for many iterations), or the callback.
+    status : {"converged", "max_iter", "max_time", "stalled", "stopped", "interrupted"}
+        Whether the gap is within the tolerance and, if not, what ended the run: a limit, the precision of
+        floating-point numbers (a corrector gained nothing for many iterations), the callback, or Ctrl-C.
     trace : dict of str to ndarray
         See `Trace`.
     """
@@ -111,7 +124,26 @@ class Result:
     status: str
     trace: dict[str, npt.NDArray[Any]]
 
+    def __repr__(self) -> str:
+        return (
+            f"Result(status={self.status!r}, n_iter={self.n_iter}, "
+            f"objective={self.objective:.6g}, gap={self.gap:.3g})"
+        )
 
+
+@final
+class Interrupted(KeyboardInterrupt):
+    """A run was interrupted (Ctrl-C); `result` is the best iterate until then, with its certificate."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result)  # which is what it is made from again in another process
+        self.result = result
+
+    def __str__(self) -> str:
+        return f"interrupted after {self.result.n_iter} steps, with a certified gap of {self.result.gap:.3g}"
+
+
+@thread_pool()
 def frank_wolfe(
     problem: Problem[Data],
     *,
@@ -120,6 +152,7 @@ def frank_wolfe(
     corrector: Corrector | None = None,
     tolerance: float = 0.0,
     max_iter: int = 1000,
+    max_time: float = np.inf,
     start: Point | None = None,
     began: float | None = None,
     callback: Callable[[State], bool | None] | None = None,
@@ -141,17 +174,24 @@ def frank_wolfe(
         Stop when the certified gap is at most this.
     max_iter : int
         Largest number of steps.
+    max_time : float
+        No iteration begins later than this many seconds after the run began.
     start : Point, optional
         A point of the set, such as ``problem.at(x)``. By default zero if it is in the set, else the atom that
         the gradient at zero points to.
     began : float, optional
-        When the trace's clock started, by ``time.perf_counter()``; by default now.
+        When the run began, by ``time.perf_counter()``; by default now.
     callback : callable, optional
         Called with a `State` at each iterate; ends the run by returning True.
 
     Returns
     -------
     Result
+
+    Raises
+    ------
+    Interrupted
+        A `KeyboardInterrupt` with the result until then, if there is a bound already.
 
     Examples
     --------
@@ -165,43 +205,64 @@ def frank_wolfe(
     ('converged', True)
     """
     trace = Trace(perf_counter() if began is None else began)
-    run = _Run(problem, momentum or Weighted(), step_rule or LineSearch(), corrector, start or problem.start)
+    check_kind("problem", problem, Problem, "Problem(loss, data, constraint)")
+    momentum = Weighted() if momentum is None else momentum
+    step_rule = LineSearch() if step_rule is None else step_rule
+    start = problem.start if start is None else start
+    check_kind("momentum", momentum, Momentum, "Weighted()")
+    check_kind("step_rule", step_rule, StepRule, "LineSearch()")
+    check_kind("start", start, Point, "problem.at(x)")
+    if corrector is not None:
+        check_kind("corrector", corrector, Corrector, "best_corrector(problem)")
+    if max_iter < 0:
+        raise ValueError(f"max_iter must be at least 0; got max_iter={max_iter!r}.")
+    run = _Run(problem, momentum, step_rule, corrector, start)
     idle, last_gap = 0, np.inf
-    for iteration in range(max_iter + 1):
-        run.choose()
-        atoms = problem.data.n_atoms(run.point.x)
-        state = State(iteration, run.point, atoms, run.lower_bound, run.gap)
-        stopped = callback is not None and bool(callback(state))
-        idle, last_gap = 0 if run.gap < last_gap else idle + 1, run.gap
-        stalled = corrector is not None and idle >= _PATIENCE
-        ends = stopped or stalled or iteration == max_iter
-        if ends or run.gap <= tolerance:
-            run.settle()
-        objective, lower_bound, gap = run.point.value, run.lower_bound, run.gap
-        last = ends or gap <= tolerance
-        step = np.nan if last else run.move()
-        trace.add(
-            objective=objective,
-            lower_bound=lower_bound,
-            gap=gap,
-            step=step,
-            weight=run.choice.weight,
-            atoms=atoms,
-        )
-        if last:
-            break
-    reasons = {"converged": gap <= tolerance, "stopped": stopped, "stalled": stalled, "max_iter": True}
+    try:
+        for iteration in range(max_iter + 1):
+            run.choose()
+            atoms = problem.data.n_atoms(run.point.x)
+            state = State(iteration, run.point, atoms, run.lower_bound, run.gap)
+            idle, last_gap = 0 if run.gap < last_gap else idle + 1, run.gap
+            ends = {
+                "stopped": callback is not None and bool(callback(state)),
+                "stalled": corrector is not None and idle >= _PATIENCE,
+                "max_time": trace.seconds >= max_time,
+                "max_iter": iteration == max_iter,
+            }
+            if any(ends.values()) or run.gap <= tolerance:
+                run.settle()
+            row = {"objective": run.point.value, "lower_bound": run.lower_bound, "gap": run.gap}
+            last = any(ends.values()) or run.gap <= tolerance
+            step = np.nan if last else run.move()
+            trace.add(**row, step=step, weight=run.choice.weight, atoms=atoms)
+            if last:
+                break
+    except KeyboardInterrupt as interrupt:
+        if not run.has_bound:
+            raise
+        run.settle()
+        row = {"objective": run.best.value, "lower_bound": run.lower_bound, "gap": run.gap}
+        atoms = problem.data.n_atoms(run.best.x)
+        trace.add(**row, step=np.nan, weight=run.choice.weight, atoms=atoms)
+        raise Interrupted(_result(run, trace, tolerance, "interrupted")) from interrupt
+    return _result(run, trace, tolerance, next((name for name, applies in ends.items() if applies), ""))
+
+
+def _result(run: _Run, trace: Trace, tolerance: float, ending: str) -> Result:
+    """Return the best iterate of a run that has settled, and its certificate."""
+    best = run.best
     return Result(
-        run.best.x,
-        run.best.predictions,
-        run.best.evaluation.intercept,
-        run.best.value,
-        lower_bound,
-        gap,
-        problem.multiplier(run.best),
-        iteration,
+        best.x,
+        best.predictions,
+        best.evaluation.intercept,
+        best.value,
+        run.lower_bound,
+        run.gap,
+        run.problem.multiplier(best),
+        len(trace.rows) - 1,
         run.n_restarts,
-        next(name for name, applies in reasons.items() if applies),
+        "converged" if run.gap <= tolerance else ending,
         trace.columns(),
     )
 
@@ -222,6 +283,7 @@ class _Run:
     ) -> None:
         self.problem, self.momentum, self.step_rule, self.corrector = problem, momentum, step_rule, corrector
         self.start = self.point = self.best = start
+        self.has_bound = False
         self._largest_bound = problem.loss.infimum
         self.n_restarts = 0
         self._past: Choice | None = None
@@ -252,6 +314,7 @@ class _Run:
             self.choice = self.momentum.choose(self.planes, past.clock + 1.0)
             self.n_restarts += self.choice.restarted
         self._largest_bound = max(self._largest_bound, self.planes.best_bound)
+        self.has_bound = True
 
     def move(self) -> float:
         """Go to the next iterate; return the step that led there, zero where it was the corrector."""

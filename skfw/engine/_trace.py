@@ -30,9 +30,14 @@ class Trace:
     began: float
     rows: list[tuple[float, ...]] = field(default_factory=list)
 
+    @property
+    def seconds(self) -> float:
+        """The seconds since the run began."""
+        return perf_counter() - self.began
+
     def add(self, **row: float) -> None:
         """Append a row; `seconds` is filled in."""
-        row["seconds"] = perf_counter() - self.began
+        row["seconds"] = self.seconds
         self.rows.append(tuple(row[name] for name in _COLUMNS))
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:

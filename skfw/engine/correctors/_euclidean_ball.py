@@ -22,6 +22,7 @@ _STALE = 5
 _SHRINKAGE = 0.99
 _RIDGE = 1e-12
 _ON_SPHERE = 1e-9
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @final
@@ -47,7 +48,9 @@ class EuclideanBall(Corrector):
         self._n_products = 0
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
-        """Take a Newton step."""
+        """Take a Newton step; none where squares of the radius are no numbers."""
+        if not _TINY < self.radius * self.radius < np.inf:
+            return point
         self._first_value = self._first_value or point.value
         x, gradient, design = point.x, newest.direction, self.problem.data
         radial = inner(gradient, x) / self.radius

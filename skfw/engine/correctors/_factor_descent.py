@@ -9,7 +9,6 @@ stationary point but the optimum can hold the iterate.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -22,6 +21,7 @@ from .._eigenvalues import start_noise
 from .._problem import Problem
 from .._protocols import Array, Corrector, Entries, Evaluation, Point
 from .._sums import inner
+from .._threads import run_both
 
 # New singular vectors at once: this many, or this share of those already there if that is more.
 _BATCH, _BATCH_SHARE = 20, 0.5
@@ -93,7 +93,7 @@ class FactorDescent(Corrector):
         self._iterate: FactoredMatrix | None = None
         self._factors: Array = np.zeros((len(self._weights), 0))
         self._coarse_gap: float | None = None
-        self._both = _at_once if len(problem.loss.weights) >= _WORTH_A_THREAD else _in_turn
+        self._both = run_both if len(problem.loss.weights) >= _WORTH_A_THREAD else _in_turn
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Add new singular vectors, and descend until better factors could reduce the gap by little."""
@@ -276,15 +276,3 @@ class FactorDescent(Corrector):
 
 def _in_turn(first: Callable[[], Array], second: Callable[[], Array]) -> tuple[Array, Array]:
     return first(), second()
-
-
-def _at_once(first: Callable[[], Array], second: Callable[[], Array]) -> tuple[Array, Array]:
-    """Compute two arrays in two threads: NumPy and SciPy let go of Python's lock meanwhile."""
-
-    def quietly() -> Array:
-        with np.errstate(all="ignore"):  # each thread has its own setting
-            return second()
-
-    with ThreadPoolExecutor(1) as other:
-        later = other.submit(quietly)
-        return first(), later.result()

@@ -19,13 +19,16 @@ from .. import _costs
 from .._eigenvalues import largest_eigenvalue, start_noise
 from .._protocols import Array, Design
 from .._sums import TINY, sum_error
+from .._threads import BLOCK, add_up, map_blocks, row_blocks
 
-# Rows of a float32 array that are converted to float64 at a time: large enough for BLAS, small enough for
-# the cache.
-_BLOCK = 2048
+# The fewest rows of a block: the sum of the blocks' products then takes little time.
+_FEWEST_ROWS = 64
 # A sample of the rows is one in this many of them; there is one if it has at least this many rows, and at
 # least as many as there are features.
 _ONE_IN, _MANY_SAMPLES = 8, 512
+# A Gram matrix is the sum of at most this many, of some rows each: of so many that all of these matrices
+# together have at most this fraction of the entries that the rows have.
+_MOST_GRAMS, _GRAM_SHARE = 16, 0.25
 # A dense block of rows for a Gram matrix has about this many entries.
 _GRAM_BLOCK = 1 << 21
 # Entries of sparse data that are squared at a time.
@@ -147,13 +150,12 @@ class DenseDesign(DesignMatrix):
     def __init__(self, X: npt.NDArray[Any], n_outputs: int | None = None) -> None:
         super().__init__(X.shape, n_outputs)
         self._X = X
+        fewest = _FEWEST_ROWS * (n_outputs or 1)
+        self._blocks = row_blocks(X.shape[0], max(BLOCK // max(X.shape[1], 1), fewest))
 
     def apply(self, x: Array) -> Array:
         """Return ``X x``."""
-        result = np.empty((self.shape[0], *x.shape[1:]))
-        for rows in self._product_blocks():
-            np.matmul(self._float64(rows), x, out=result[rows])
-        return result
+        return np.concatenate(map_blocks(lambda rows: np.dot(self._float64(rows), x), self._blocks))
 
     def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
         """Return ``X x`` for the x with these few nonzeros, from the columns they belong to."""
@@ -164,10 +166,7 @@ class DenseDesign(DesignMatrix):
 
     def adjoint(self, residual: Array) -> Array:
         """Return ``X^T residual``."""
-        result = np.zeros((self.shape[1], *residual.shape[1:]))
-        for rows in self._product_blocks():
-            result += self._float64(rows).T @ residual[rows]
-        return result
+        return add_up(map_blocks(lambda rows: np.dot(self._float64(rows).T, residual[rows]), self._blocks))
 
     def subset(self, rows: npt.NDArray[np.intp]) -> DenseDesign:
         """Return the design of some of the samples."""
@@ -179,10 +178,12 @@ class DenseDesign(DesignMatrix):
 
     def squares(self, weights: Array) -> Array:
         """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
-        result = np.zeros((self.shape[1], *weights.shape[1:]))
-        for rows in self._row_blocks(_BLOCK):
-            result += np.square(self._X[rows], dtype=np.float64).T @ weights[rows]
-        return result
+
+        def squares(rows: slice) -> Array:
+            result: Array = np.dot(np.square(self._X[rows], dtype=np.float64).T, weights[rows])
+            return result
+
+        return add_up(map_blocks(squares, self._blocks))
 
     def gram(self, weights: Array) -> Array:
         """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
@@ -204,13 +205,6 @@ class DenseDesign(DesignMatrix):
 
     def _n_terms(self) -> int:
         return self.shape[0]
-
-    def _row_blocks(self, size: int) -> Iterator[slice]:
-        return (slice(start, start + size) for start in range(0, self.shape[0], size))
-
-    def _product_blocks(self) -> Iterator[slice]:
-        """Yield all rows at once where they are float64 already, else blocks to convert."""
-        return self._row_blocks(self.shape[0] if self._X.dtype == np.float64 else _BLOCK)
 
     def _float64(self, rows: slice) -> Array:
         return np.asarray(self._X[rows], dtype=np.float64)
@@ -319,10 +313,16 @@ class SparseDesign(DesignMatrix):
 
 def _dense_gram(shape: tuple[int, int], roots: Array, dense_rows: Any) -> Array:
     """Return the Gram matrix of the columns, with rows multiplied by `roots`, a block of rows at a time."""
-    result = np.zeros((shape[1], shape[1]))
-    size = max(1, _GRAM_BLOCK // shape[1])
-    for start in range(0, shape[0], size):
-        rows = slice(start, start + size)
-        block = dense_rows(rows) * roots[rows, np.newaxis]
-        result += block.T @ block
-    return result
+    n_rows, n_columns = shape
+    size = max(1, _GRAM_BLOCK // n_columns)
+
+    def gram(part: slice) -> Array:
+        result = np.zeros((n_columns, n_columns))
+        for start in range(part.start, part.stop, size):
+            rows = slice(start, min(start + size, part.stop))
+            block = dense_rows(rows) * roots[rows, np.newaxis]
+            result += np.dot(block.T, block)
+        return result
+
+    rows_each = max(-(-n_rows // _MOST_GRAMS), BLOCK // n_columns, int(n_columns / _GRAM_SHARE))
+    return add_up(map_blocks(gram, row_blocks(n_rows, rows_each)))
