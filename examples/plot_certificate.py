@@ -19,11 +19,11 @@ X, y = load_breast_cancer(return_X_y=True)
 X = scale(X)
 
 runs = {
-    "Frank-Wolfe": HFWLogisticRegression(radius=5, corrective=False, momentum="none", tol=0.02),
+    "Frank-Wolfe": HFWLogisticRegression("l1", radius=5, corrective=False, momentum="none", tol=0.02),
     "with heavy-ball momentum": HFWLogisticRegression(
-        radius=5, corrective=False, momentum="weighted", tol=0.02
+        "l1", radius=5, corrective=False, momentum="weighted", tol=0.02
     ),
-    "with correctors": HFWLogisticRegression(radius=5, tol=1e-6),
+    "with correctors": HFWLogisticRegression("l1", radius=5, tol=1e-6),
 }
 figure, ax = plt.subplots(layout="constrained")
 for name, model in runs.items():

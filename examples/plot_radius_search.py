@@ -15,7 +15,7 @@ from skfw import HFWLogisticRegressionCV, RadiusPathDisplay
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 model = make_pipeline(
-    StandardScaler().set_output(transform="pandas"), HFWLogisticRegressionCV(radii=15, cv=5)
+    StandardScaler().set_output(transform="pandas"), HFWLogisticRegressionCV("l1", radii=15, cv=5)
 )
 model.fit(X, y)
 chosen = model[-1]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
 import warnings
 from collections.abc import Iterable
-from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from threading import Lock
 from time import perf_counter
 
 import numpy as np
@@ -20,10 +18,19 @@ import sklearn
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.parallel import Parallel
 from sklearn.utils.validation import validate_data
-from threadpoolctl import ThreadpoolController
 
 from ._params import check_flag, check_integer, check_number, check_restart, make_momentum, make_step_rule
-from .engine import GapRestart, Point, Problem, Result, State, best_corrector, frank_wolfe, sample_start
+from .engine import (
+    GapRestart,
+    Interrupted,
+    Point,
+    Problem,
+    Result,
+    State,
+    best_corrector,
+    frank_wolfe,
+    sample_start,
+)
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -37,37 +44,24 @@ except ImportError:  # before scikit-learn 1.9
         return method
 
 
-# Data is small if two products with it take less than this many seconds.
-_SMALL = 2e-3
-# Frames of these packages are passed over on the way to the line that called a fit; the last is joblib.
-_LIBRARIES = tuple(
-    str(Path(file).parent) + os.sep
-    for file in (__file__, sklearn.__file__, inspect.getfile(Parallel.__bases__[0]))
+# What is printed of the status of a run.
+_ENDINGS = {
+    "converged": "converged",
+    "max_iter": "stopped by max_iter",
+    "max_time": "stopped by max_time",
+    "stalled": "stalled",
+    "stopped": "stopped by a callback",
+    "interrupted": "interrupted",
+}
+# Frames of these packages are passed over on the way to the line that called a fit; the third is joblib, and
+# the last calls what a context manager decorates.
+_LIBRARIES = (
+    *(
+        str(Path(file).parent) + os.sep
+        for file in (__file__, sklearn.__file__, inspect.getfile(Parallel.__bases__[0]))
+    ),
+    contextlib.__file__,
 )
-_blas_limit_lock = Lock()
-
-
-@contextmanager
-def _one_blas_thread():
-    """Limit BLAS to one thread.
-
-    Of fits that overlap in several threads the first sets the limit, and lifts it when it ends: no other
-    thread may do that.
-    """
-    if not _blas_limit_lock.acquire(blocking=False):
-        yield
-        return
-    limit = _thread_control().limit(limits=1, user_api="blas")
-    try:
-        yield
-    finally:
-        limit.restore_original_limits()
-        _blas_limit_lock.release()
-
-
-@cache
-def _thread_control() -> ThreadpoolController:
-    return ThreadpoolController()  # looks for the libraries, which takes milliseconds
 
 
 def warn_caller(called: str, shortfalls: Iterable[str | None], category=ConvergenceWarning) -> None:
@@ -80,6 +74,19 @@ def warn_caller(called: str, shortfalls: Iterable[str | None], category=Converge
         frame, level = frame.f_back, level + 1
     for shortfall in filter(None, shortfalls):
         warnings.warn(f"{called} {shortfall}", category, stacklevel=level)
+
+
+def conclude(called: str, certificate: Certificate, shortfalls: Iterable[str | None] = ()) -> None:
+    """Raise the interrupt that ended a fit, or warn of its runs; `shortfalls` are those of runs before."""
+    if certificate.interrupt:
+        raise certificate.interrupt
+    warn_caller(called, [*shortfalls, certificate.shortfall])
+
+
+def stop_if_interrupted(certificate: Certificate) -> None:
+    """Raise a plain interrupt if one ended the run: its result is not that of the whole fit."""
+    if certificate.interrupt:
+        raise KeyboardInterrupt from certificate.interrupt
 
 
 def validated(estimator, X, *y, **options):
@@ -97,24 +104,35 @@ def validated(estimator, X, *y, **options):
 
 def set_fitted(estimator, attributes) -> None:
     """Set all attributes of a fit at once, after everything that can fail."""
-    vars(estimator).update(attributes)
     if "feature_names_in_" not in attributes:
         vars(estimator).pop("feature_names_in_", None)
+    vars(estimator).update(attributes)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of a run, the attributes it gives a model, and how it fell short of `tol`, if it did."""
+    """The result of a run, the attributes it gives a model, and what is to be said once these are set.
+
+    Attributes
+    ----------
+    result : Result
+    attributes : dict
+    shortfall : str or None
+        How the run fell short of `tol`, if it did.
+    interrupt : Interrupted or None
+        What ended it, to be raised again.
+    """
 
     result: Result
     attributes: dict
     shortfall: str | None
+    interrupt: Interrupted | None
 
 
 class CallbackReportMixin(CallbackSupportMixin):
     """Tells scikit-learn's callbacks of a fit and of its iterates."""
 
-    @contextmanager
+    @contextlib.contextmanager
     def _callbacks(self, X, y, sample_weight, seen):
         """Tell callbacks of a fit; yield what tells them of an iterate, None if there are no callbacks.
 
@@ -152,6 +170,8 @@ class CertifiedFitMixin(CallbackReportMixin):
         check_flag("corrective", self.corrective)
         check_number("tol", self.tol, at_least=0.0)
         check_integer("max_iter", self.max_iter, at_least=1)
+        if self.max_time is not None:
+            check_number("max_time", self.max_time, above=0.0)
         if not isinstance(self.verbose, bool):
             check_integer("verbose", self.verbose, at_least=0)
         if self.lipschitz is not None:
@@ -166,13 +186,15 @@ class CertifiedFitMixin(CallbackReportMixin):
         loss_unit: float = 1.0,
         radius_unit: float = 1.0,
         report=None,
+        began: float | None = None,
     ) -> Certificate:
         """Run the solver and certify what it found; nothing is set.
 
         `model` gives the fitted attributes for an iterate and its intercept; `report` is told of each. The
         problem's losses are multiplied by `loss_unit` in what is reported, and its radius by `radius_unit`.
+        `began` is when the fit did, by default now.
         """
-        began = perf_counter()
+        began = perf_counter() if began is None else began
         momentum = base_momentum = make_momentum(self.momentum)
 
         def lipschitz() -> float:
@@ -186,40 +208,40 @@ class CertifiedFitMixin(CallbackReportMixin):
         watch = None
         if report or self.verbose:
             watch = _Watch(problem, certified, began, self.verbose, report, model)
-        # Correctors call BLAS thousands of times. On small arrays a second thread saves nothing, and on a
-        # busy machine every call waits until it has been given a processor.
-        small = self.corrective and problem.data.product_cost < _SMALL
-        with _one_blas_thread() if small else nullcontext():
-            if self.corrective and start is None:
-                options = {"momentum": base_momentum, "step_rule": step_rule, "max_iter": self.max_iter}
-                start = sample_start(problem, **options)
+        max_time = np.inf if self.max_time is None else self.max_time
+        limits = {"step_rule": step_rule, "max_iter": self.max_iter, "max_time": max_time, "began": began}
+        if self.corrective and start is None:
+            start = sample_start(problem, momentum=base_momentum, **limits)
+        interrupt = None
+        try:
             result = frank_wolfe(
                 problem,
                 momentum=momentum,
-                step_rule=step_rule,
                 corrector=best_corrector(problem) if self.corrective else None,
                 tolerance=self.tol * null,
-                max_iter=self.max_iter,
                 start=start,
-                began=began,
                 callback=watch,
+                **limits,
             )
+        except Interrupted as interrupted:
+            result, interrupt = interrupted.result, interrupted
         attributes = certified.attributes(result) | model(result.x, result.intercept)
+        gap = attributes["gap_"]
         if self.verbose:
-            gap = attributes["gap_"]
-            print(f"{result.status} after {result.n_iter} iterations, certified gap {gap:.3g}")
-        return Certificate(result, attributes, self._shortfall(result, attributes["gap_"], null))
+            print(f"{_ENDINGS[result.status]} after {result.n_iter} iterations, certified gap {gap:.3g}")
+        return Certificate(result, attributes, self._shortfall(result, gap, null), interrupt)
 
     def _shortfall(self, result, gap, null) -> str | None:
-        """Return how a run fell short of `tol`; None if it converged, or a callback stopped it."""
-        if result.status in ("converged", "stopped"):
+        """Return how a run fell short of `tol`; None if it converged, or somebody stopped it."""
+        if result.status in ("converged", "stopped", "interrupted"):
             return None
         relative = result.gap / null if null > 0.0 else np.inf
-        advice = f"raise max_iter, or {self._remedy}"
-        if result.status == "stalled":
-            advice = f"{self._remedy}: nothing moved any more"
+        limit, advice = "", f"{self._remedy}: nothing moved any more"
+        if result.status != "stalled":
+            limit = f" ({result.status}={getattr(self, result.status)})"
+            advice = f"raise {result.status}, or {self._remedy}"
         return (
-            f"stopped after {result.n_iter} steps (max_iter={self.max_iter}) with a certified gap of "
+            f"stopped after {result.n_iter} steps{limit} with a certified gap of "
             f"{gap:.3g}, which is {relative:.3g} of the objective of the zero model; tol={self.tol:g} was "
             f"asked for. The model is feasible and the gap is valid. For a smaller one {advice}."
         )

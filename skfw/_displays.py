@@ -115,7 +115,7 @@ class ConvergenceDisplay:
     >>> from sklearn.preprocessing import scale
     >>> from skfw import ConvergenceDisplay, HFWLogisticRegression
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = HFWLogisticRegression(radius=5).fit(scale(X), y)
+    >>> model = HFWLogisticRegression("l1", radius=5).fit(scale(X), y)
     >>> display = ConvergenceDisplay.from_estimator(model)
 
     Two runs compared:

@@ -12,11 +12,18 @@ from sklearn.impute import MissingIndicator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CallbackReportMixin, set_fitted, validated, warn_caller, with_callbacks
+from ._certified import (
+    CallbackReportMixin,
+    conclude,
+    set_fitted,
+    stop_if_interrupted,
+    validated,
+    with_callbacks,
+)
 from ._entries import matrix_to_entries
 from ._matrix_completion import HFWMatrixCompletion
 from ._params import check_flag, check_number, is_number
-from .engine import NuclearBall
+from .engine import NuclearBall, thread_pool
 
 # Numbers in the equations of new rows that are solved at once.
 _BLOCK = 1 << 20
@@ -47,6 +54,9 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         Stop when the certified gap is at most `tol` times the objective without a low-rank part.
     max_iter : int, default=1000
         Largest number of steps.
+    max_time : float, optional
+        No iteration begins later than this many seconds after its fit: that of each radius tried, and the
+        last one.
     random_state : int, RandomState instance or None, default=None
         Seed of what is held out to choose the radius, and of the start vectors of the singular-vector oracle.
     missing_values : int, float or np.nan, default=np.nan
@@ -96,6 +106,7 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         bias_penalty=5.0,
         tol=1e-2,
         max_iter=1000,
+        max_time=None,
         random_state=None,
         missing_values=np.nan,
         add_indicator=False,
@@ -105,12 +116,14 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         self.bias_penalty = bias_penalty
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.random_state = random_state
         self.missing_values = missing_values
         self.add_indicator = add_indicator
         self.keep_empty_features = keep_empty_features
 
     @with_callbacks
+    @thread_pool()
     def fit(self, X, y=None):
         """Learn the column space.
 
@@ -144,9 +157,9 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
             radius, shortfalls = self.radius, []
             if radius is None:
                 radius, shortfalls = self._best_radius(entries, scaled, X.shape, seed)
-            space, shortfall = self._column_space(radius, entries, scaled, exponents, seed, report)
+            space, certificate = self._column_space(radius, entries, scaled, exponents, seed, report)
             set_fitted(self, seen | _space_attributes(radius, space))
-        warn_caller(type(self).__name__, [*shortfalls, shortfall])
+        conclude(type(self).__name__, certificate, shortfalls)
         return self
 
     def _check_params(self):
@@ -184,11 +197,15 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
 
     def _completion(self):
         return HFWMatrixCompletion(
-            bias_penalty=self.bias_penalty, normalize=False, tol=self.tol, max_iter=self.max_iter
+            bias_penalty=self.bias_penalty,
+            normalize=False,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            max_time=self.max_time,
         )
 
     def _column_space(self, radius, entries, scaled, exponents, seed, report=None):
-        """Return the column space at a radius, and how its fit fell short, if it did."""
+        """Return the column space at a radius, and the certificate of its fit."""
         means, scales, standardised = _standardised(scaled, entries[:, 1], len(exponents))
         # The multiplier of a ball with an absolute radius is what new rows are penalised with.
         ball = NuclearBall(radius * (float(np.linalg.norm(standardised)) or 1.0), random_state=seed)
@@ -203,7 +220,7 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
             return report(lambda: _space_attributes(radius, space(attributes())))
 
         certificate = completion._complete(entries, standardised, report=report and report_space)
-        return space(certificate.attributes), certificate.shortfall
+        return space(certificate.attributes), certificate
 
     def _best_radius(self, entries, scaled, shape, seed):
         """Return the radius whose fit to most values predicts the others best, and how fits fell short.
@@ -223,8 +240,9 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         def error(place):
             if place not in errors:
                 radius = _RADII[place]
-                space, shortfall = self._column_space(radius, known, known_values, unit_exponents, seed)
-                shortfalls.append(shortfall)
+                space, certificate = self._column_space(radius, known, known_values, unit_exponents, seed)
+                stop_if_interrupted(certificate)
+                shortfalls.append(certificate.shortfall)
                 completed = space.complete(known, known_values, shape, np.float64)
                 difference = completed[rows, columns] - scaled[held_out]
                 errors[place] = float(np.sum((difference / _divisors(scales)[columns]) ** 2))

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 from scipy import sparse
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, set_fitted, validated, warn_caller, with_callbacks
+from ._certified import CertifiedFitMixin, conclude, set_fitted, validated, with_callbacks
 from ._params import LINEAR_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
+from .engine import thread_pool
 
+# The default radius in units of `radius_scale` is a multiple of a power of the number of samples: the more
+# there are, the larger coefficients they can tell from noise. On 30 data sets of 40 to 70,000 samples, dense
+# and sparse, of 2 to 20 classes, in one unit and in many, the accuracy of the Euclidean ball was then that of
+# scikit-learn's default less 0.004 at worst, where several splits could be averaged. No constant did as well.
+_DEFAULT_FACTOR, _DEFAULT_POWER = 2.5, 0.125
+# A feature matters if its gradient, divided by its size, is this fraction of the largest such number.
+_MATTERS = 0.3
+_ROUNDING, _SMALLEST = 64.0 * np.finfo(np.float64).eps, 1e-150
 #: Options of `validate_data` for a design.
 DESIGN = {"accept_sparse": ["csr", "csc"], "dtype": [np.float64, np.float32]}
 
@@ -60,6 +71,7 @@ class LinearFitMixin(CertifiedFitMixin):
     _remedy = "scale the features, or lower the radius"
 
     @with_callbacks
+    @thread_pool()
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
 
@@ -75,17 +87,24 @@ class LinearFitMixin(CertifiedFitMixin):
         -------
         self
         """
+        began = perf_counter()
         self._check_params()
         X, y, seen = validated(self, X, y, **DESIGN)
         problem, coding = self._prepare(X, y, sample_weight)
+        radius = self._fitted_radius(problem, total_weight(y, sample_weight))
+        problem = problem.within(self._constraint(radius))
         with self._callbacks(X, y, sample_weight, seen) as report:
-            certificate = self._solve(problem, coding.decode, self._start(problem, coding), report=report)
-            set_fitted(self, seen | certificate.attributes)
-        warn_caller(type(self).__name__, [certificate.shortfall])
+            start = self._start(problem, coding)
+            certificate = self._solve(problem, coding.decode, start, report=report, began=began)
+            set_fitted(self, seen | {"radius_": radius} | certificate.attributes)
+        conclude(type(self).__name__, certificate)
         return self
 
     def _prepare(self, X, y, sample_weight):
-        """Return the problem of validated data, and the coding between its models and fitted attributes."""
+        """Return the problem of validated data, and the coding between its models and fitted attributes.
+
+        The problem's set has radius one, unless it is an object of its own.
+        """
         raise NotImplementedError
 
     def _weights(self, y, sample_weight):
@@ -93,13 +112,23 @@ class LinearFitMixin(CertifiedFitMixin):
         weights = check_sample_weight(sample_weight, len(y))
         return weights / weights.sum()
 
-    def _constraint(self):
-        return make_constraint(
-            self.constraint, self.radius, LINEAR_CONSTRAINTS, support_size=self.support_size
-        )
+    def _constraint(self, radius):
+        return make_constraint(self.constraint, radius, LINEAR_CONSTRAINTS, support_size=self.support_size)
+
+    def _fitted_radius(self, problem, n_samples):
+        """Return the radius of a fit: that of an object, the given one, or the default for the data."""
+        if not isinstance(self.constraint, str):
+            return getattr(self.constraint, "radius", np.nan)
+        if self.radius == "scale":
+            return _DEFAULT_FACTOR * n_samples**_DEFAULT_POWER * radius_scale(problem)
+        return float(self.radius)
 
     def _check_params(self):
-        self._constraint()
+        if isinstance(self.radius, str) and self.radius != "scale":
+            raise ValueError(
+                f"radius must be 'scale' or a finite number above 0; got radius={self.radius!r}."
+            )
+        self._constraint(1.0 if isinstance(self.radius, str) else self.radius)
         self._check_solver_params()
         check_flag("fit_intercept", self.fit_intercept)
         check_flag("warm_start", self.warm_start)
@@ -113,6 +142,36 @@ class LinearFitMixin(CertifiedFitMixin):
             return None
         inside = problem.constraint.scale_into(previous)
         return None if inside is None else problem.at(inside)
+
+
+def total_weight(y, sample_weight):
+    """Return how many samples there are, counted with their weights; from 1 to 1e15, whatever these are."""
+    weights = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return float(np.broadcast_to(weights, len(y)).sum().clip(1.0, 1e15))
+
+
+def radius_scale(problem):
+    """Return the radius at which the loss, if it went on to fall as it does at the zero model, would be zero.
+
+    The set of the problem has radius one. Were all features in the same unit, it would go on in the direction
+    of the atom that the oracle finds for the gradient. So the oracle is given the gradient of features that
+    were divided by their sizes, in terms of the coefficients of the features as they are. The size is the
+    largest value, but at least that of some feature that matters: a small unit alone does not count.
+    """
+    null = problem.null
+    gradient, sizes = problem.data.adjoint(null.evaluation.residual), problem.data.adjoint_size()
+    scaled = gradient / np.where(sizes > 0.0, sizes, 1.0)
+    relevance = np.abs(scaled)
+    relevance[relevance <= _ROUNDING] = 0.0  # of a feature that is constant, or zero
+    matters = relevance > _MATTERS * relevance.max()
+    if not matters.any():
+        return 1.0 / max(sizes.max(), _SMALLEST)
+    sizes = np.maximum(sizes, sizes[matters].min())
+    direction = scaled * (sizes.min() / sizes)
+    # A ball is the same on both sides; a simplex may have a side on which the loss neither falls nor rises.
+    atoms = [problem.constraint.lmo(side).atom for side in (direction, -direction)]
+    return null.value / max(*(abs(atom.inner(gradient)) for atom in atoms), _SMALLEST)
 
 
 def dense_coefficients(model):

@@ -88,7 +88,7 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
 
     Parameters
     ----------
-    constraint : {"l1", "l2", "linf", "n_support", "simplex", "nuclear"} or Constraint, default="l1"
+    constraint : {"l1", "l2", "linf", "n_support", "simplex", "nuclear"} or Constraint, default="l2"
         The set of the coefficients.
 
         - "l1": sum of absolute values at most `radius`; sparse.
@@ -100,12 +100,14 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
 
         With three or more classes the entrywise sets constrain all coefficients together. An object of the
         engine, such as `skfw.engine.GroupBall` or one of your own, is used as it is, with its own radius.
-    radius : float, default=10.0
+    radius : float or "scale", default="scale"
         Size of the set. It limits how far the log-odds can move: in the l1 ball, a sample whose features
-        are at most one in size can change them by at most `radius`. Standardise the features, or scale
-        them to a common range, then search a grid such as ``[0.3, 1, 3, 10, 30, 100]``; larger radii fit
-        the training data more closely and need more iterations. Where the norm of the best coefficients is
-        below `radius`, the constraint is not active. Ignored if `constraint` is an object.
+        are at most one in size can change them by at most `radius`. Larger radii fit the training data more
+        closely and need more iterations. "scale" takes a radius that fits the data, from the loss of the zero
+        model and its derivatives; see the user guide. It is a good start, and `HFWLogisticRegressionCV` finds
+        a better one. The radius binds if a larger one would lower the loss: `multiplier_` says by how much,
+        and is zero, up to the accuracy of the fit, where the best coefficients lie inside the set. Ignored if
+        `constraint` is an object.
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has; 1 gives the l1 ball.
     momentum : {"adaptive", "weighted", "uniform", "none"} or float in (0, 1), default="adaptive"
@@ -128,6 +130,9 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         Stop when `gap_` is at most `tol` times the loss of the model with zero coefficients.
     max_iter : int, default=1000
         Largest number of iterations. Without correctors many more may be needed.
+    max_time : float, optional
+        No iteration begins later than this many seconds after `fit` began: the model is the best one found
+        until then, and its certificate is as valid as any.
     fit_intercept : bool, default=True
         Whether to add an intercept, which is not constrained.
     lipschitz : float, optional
@@ -146,6 +151,8 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         The best coefficients found; they lie in the set, up to rounding to float32 for float32 data.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     classes_ : ndarray of shape (n_classes,)
+    radius_ : float
+        The radius: the given one, that of a constraint object (NaN if it has none), or what "scale" gave.
     objective_ : float
         The weighted mean log-loss of the model.
     lower_bound_ : float
@@ -200,8 +207,8 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
 
     def __init__(
         self,
-        constraint="l1",
-        radius=10.0,
+        constraint="l2",
+        radius="scale",
         *,
         support_size=2,
         momentum="adaptive",
@@ -210,6 +217,7 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         restart=False,
         tol=1e-4,
         max_iter=1000,
+        max_time=None,
         fit_intercept=True,
         lipschitz=None,
         class_weight=None,
@@ -225,6 +233,7 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         self.restart = restart
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.fit_intercept = fit_intercept
         self.lipschitz = lipschitz
         self.class_weight = class_weight
@@ -249,7 +258,7 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         else:
             loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
             design = design_matrix(X, n_outputs=len(classes))
-        return Problem(loss, design, self._constraint()), _ClassCoding(classes, X.dtype)
+        return Problem(loss, design, self._constraint(1.0)), _ClassCoding(classes, X.dtype)
 
     def _weights(self, y, sample_weight):
         """Return the weights of the samples with those of their classes; they sum to one."""

@@ -10,8 +10,10 @@ from ._certified import validated, warn_caller
 from ._linear import DESIGN
 from ._logistic import ClassifierPredictionMixin, HFWLogisticRegression
 from ._radius_path import RadiusSearchMixin, fit_path, radius_grid
+from .engine import thread_pool
 
 
+@thread_pool()
 def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     """Fit a logistic regression at each of several radii, each fit starting from the ones before.
 
@@ -45,7 +47,7 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     >>> from sklearn.preprocessing import scale
     >>> from skfw import hfw_logistic_path
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> radii, coefs, intercepts, gaps = hfw_logistic_path(scale(X), y, radii=[1, 5, 10])
+    >>> radii, coefs, intercepts, gaps = hfw_logistic_path(scale(X), y, radii=[1, 5, 10], constraint="l1")
     >>> abs(coefs).sum(axis=(1, 2)).round(6)
     array([ 1.,  5., 10.])
     >>> (coefs != 0).sum(axis=(1, 2)).tolist()
@@ -58,8 +60,8 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     X, y, _ = validated(template, X, y, **DESIGN)
     problem, coding = template._prepare(X, y, sample_weight)
     radii = radius_grid(template, radii, problem)
-    models, shortfalls = zip(*fit_path(template, radii, problem, coding), strict=True)
-    warn_caller("hfw_logistic_path", shortfalls)
+    models, certificates = zip(*fit_path(template, radii, problem, coding), strict=True)
+    warn_caller("hfw_logistic_path", [certificate.shortfall for certificate in certificates])
     return (
         radii,
         np.stack([model.coef_ for model in models]),
@@ -72,17 +74,19 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
     """Logistic regression in a norm ball whose radius is chosen by cross-validation.
 
     In each fold the radii are gone through in ascending order, each fit starting from the ones before. The
-    model is then fitted to all data at the radius with the best mean score.
+    model is then fitted to all data at the radius with the best mean score, starting from the mean of the
+    folds' coefficients.
 
     Parameters
     ----------
-    constraint : {"l1", "l2", "linf", "n_support", "simplex", "nuclear"} or Constraint, default="l1"
+    constraint : {"l1", "l2", "linf", "n_support", "simplex", "nuclear"} or Constraint, default="l2"
         The set of the coefficients, as in `HFWLogisticRegression`. The radius of an object is set to each of
         the radii in turn.
     radii : int or array of floats, default=10
-        The radii, or how many. A number stands for a grid in equal ratios, from a tenth to thirty times the
-        radius at which the loss, if it fell as fast as it does at the zero model, would be zero; 1 stands for
-        the middle of that grid.
+        The radii, or how many. A number stands for a grid in equal ratios, from a tenth to ten times the
+        radius at which the loss, if it went on to fall as it does at the zero model, would be zero; 1 stands
+        for the middle of that grid. If the largest radius of it is the best one and scores still rise there,
+        the grid goes on, to at most twice as many radii; if they rise even then, there is a warning.
     support_size : int, default=2
         For "n_support": how many nonzeros an atom has.
     cv : int, cross-validation generator or iterable, optional
@@ -94,8 +98,11 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
         accuracy.
     n_jobs : int, optional
         How many folds are worked on at the same time.
-    momentum, step_size, corrective, restart, tol, max_iter, fit_intercept, lipschitz, class_weight, verbose
-        As in `HFWLogisticRegression`; restarts need a momentum with fixed weights here too.
+    momentum, step_size, corrective, restart, tol, max_iter, max_time, fit_intercept, lipschitz, class_weight
+        As in `HFWLogisticRegression`, for each of the fits; restarts need a momentum with fixed weights here
+        too.
+    verbose : int, default=0
+        Whether to print the progress of each fit, with its fold and its radius.
 
     Attributes
     ----------
@@ -124,15 +131,15 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
     >>> from skfw import HFWLogisticRegressionCV
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = make_pipeline(StandardScaler(), HFWLogisticRegressionCV(radii=5)).fit(X, y)
-    >>> model[-1].scores_.shape
-    (5, 5)
+    >>> model[-1].scores_.shape  # five folds; the fifth radius was the best, so a sixth was tried
+    (5, 6)
     >>> round(model.score(X, y), 2)
     0.99
     """
 
     def __init__(
         self,
-        constraint="l1",
+        constraint="l2",
         radii=10,
         *,
         support_size=2,
@@ -145,6 +152,7 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
         restart=False,
         tol=1e-4,
         max_iter=1000,
+        max_time=None,
         fit_intercept=True,
         lipschitz=None,
         class_weight=None,
@@ -162,6 +170,7 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
         self.restart = restart
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.fit_intercept = fit_intercept
         self.lipschitz = lipschitz
         self.class_weight = class_weight

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import CertifiedFitMixin, set_fitted, validated, warn_caller, with_callbacks
+from ._certified import CertifiedFitMixin, conclude, set_fitted, validated, warn_caller, with_callbacks
 from ._ids import IdEncoder, check_ids, doubt_ids, doubt_new_ids, keep_ids, other_types
 from ._params import (
     COMPLETION_CONSTRAINTS,
@@ -22,7 +23,15 @@ from ._params import (
     is_number,
     make_constraint,
 )
-from .engine import BiasedSquaredLoss, FactoredMatrix, ObservedEntries, Problem, SquaredLoss, products_at
+from .engine import (
+    BiasedSquaredLoss,
+    FactoredMatrix,
+    ObservedEntries,
+    Problem,
+    SquaredLoss,
+    products_at,
+    thread_pool,
+)
 
 _ROUNDING = 64.0 * np.finfo(np.float64).eps
 # Relative to the largest: where a row's weight in the norm is smaller, its factors are nothing but rounding.
@@ -83,6 +92,9 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         unseen ratings by 0.0005.
     max_iter : int, default=1000
         Largest number of steps.
+    max_time : float, optional
+        No iteration begins later than this many seconds after `fit` began: the model is the best one found
+        until then, and its certificate is as valid as any.
     lipschitz : float, optional
         Lipschitz constant of the gradient, for ``step_size="smooth"`` and ``restart=True``.
     clip : tuple of two floats, optional
@@ -165,6 +177,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         restart=False,
         tol=5e-2,
         max_iter=1000,
+        max_time=None,
         lipschitz=None,
         clip=None,
         warm_start=False,
@@ -183,6 +196,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self.restart = restart
         self.tol = tol
         self.max_iter = max_iter
+        self.max_time = max_time
         self.lipschitz = lipschitz
         self.clip = clip
         self.warm_start = warm_start
@@ -190,6 +204,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self.verbose = verbose
 
     @with_callbacks
+    @thread_pool()
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
 
@@ -208,6 +223,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         -------
         self
         """
+        began = perf_counter()
         self._check_params()
         X, y, seen = validated(self, keep_ids(X), y, **_ANY_IDS, ensure_min_features=2, y_numeric=True)
         check_ids(X)
@@ -215,14 +231,14 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"y must have numbers, the values of the entries; got an array of {y.dtype}.")
         y = y.astype(np.float64, copy=False)
         with self._callbacks(X, y, sample_weight, seen) as report:
-            certificate = self._complete(X, y, sample_weight, report)
+            certificate = self._complete(X, y, sample_weight, report, began)
             set_fitted(self, seen | certificate.attributes)
+        conclude(type(self).__name__, certificate)
         doubt = doubt_ids(X, self._observed, seen.get("feature_names_in_"))
         warn_caller(type(self).__name__, [doubt], UserWarning)
-        warn_caller(type(self).__name__, [certificate.shortfall])
         return self
 
-    def _complete(self, X, y, sample_weight=None, report=None):
+    def _complete(self, X, y, sample_weight=None, report=None, began=None):
         """Run the solver on validated entries and certify what it found; nothing is set."""
         weights = check_sample_weight(sample_weight, len(y))
         largest_weight = 1.0 if sample_weight is None else float(np.max(np.asarray(sample_weight)))
@@ -267,6 +283,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             loss_unit=value_unit * value_unit,
             radius_unit=radius_unit,
             report=report,
+            began=began,
         )
 
     def _check_params(self) -> None:

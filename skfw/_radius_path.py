@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
@@ -9,48 +10,63 @@ from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from ._certified import CallbackReportMixin, set_fitted, validated, warn_caller, with_callbacks
-from ._linear import DESIGN
+from ._certified import (
+    CallbackReportMixin,
+    conclude,
+    set_fitted,
+    stop_if_interrupted,
+    validated,
+    warn_caller,
+    with_callbacks,
+)
+from ._linear import DESIGN, radius_scale
 from ._params import check_integer, check_number, check_sample_weight
-from .engine import Constraint
+from .engine import Constraint, thread_pool
 
-# The ends of an automatic grid, relative to the radius where a linear loss would have fallen to zero.
-_BELOW, _ABOVE = 0.1, 30.0
+# The ends of an automatic grid, in units of `radius_scale`.
+_BELOW, _ABOVE = 0.1, 10.0
+# Where the largest radius of it is the best, the grid goes on by this share of its radii at a time, until it
+# has this multiple of them.
+_EXTENSION, _LONGEST = 0.3, 2
 
 
-def fit_path(template, radii, problem, coding):
-    """Yield a fitted model for each radius, in ascending order, and how its run fell short, if it did.
+def fit_path(template, radii, problem, coding, solved=(), heading=""):
+    """Yield a fitted model for each radius, in ascending order, and the certificate of its run.
 
     A fit starts where the path would be if it went on straight, as it nearly does, through the last two
-    solutions (it begins at zero), or at the last one if that is better.
+    solutions (it begins at zero), or at the last one if that is better. Those `solved` before are given by
+    radius, coefficients and loss.
     """
-    path, value = [(0.0, problem.null.x)], np.inf
+    solved = [(0.0, problem.null.x, np.inf), *solved]
     for radius in radii:
         model = at_radius(template, radius)
-        here = problem.within(model._constraint())
-        start = _straight_start(here, path, radius, value) if len(path) > 1 else None
+        here = problem.within(model._constraint(radius))
+        start = _straight_start(here, *solved[-2:], radius) if len(solved) > 1 else None
+        if template.verbose:
+            print(f"{heading}radius {radius:.4g}")
         certificate = model._solve(here, coding.decode, start)
-        path, value = [path[-1], (radius, certificate.result.x)], certificate.result.objective
-        set_fitted(model, certificate.attributes | {"n_features_in_": problem.null.x.shape[0]})
-        yield model, certificate.shortfall
+        stop_if_interrupted(certificate)
+        solved.append((radius, certificate.result.x, certificate.result.objective))
+        known = {"n_features_in_": problem.null.x.shape[0], "radius_": float(radius)}
+        set_fitted(model, certificate.attributes | known)
+        yield model, certificate
 
 
-def _straight_start(problem, path, radius, value):
-    (older_radius, older), (old_radius, old) = path
-    ahead = (radius - old_radius) / (old_radius - older_radius) * (old - older)
-    start = problem.constraint.scale_into(old + ahead)
-    if start is not None and (point := problem.at(start)).value <= value:
+def _straight_start(problem, older, old, radius):
+    (older_radius, older_x, _), (old_radius, old_x, old_value) = older, old
+    ahead = (radius - old_radius) / (old_radius - older_radius) * (old_x - older_x)
+    start = problem.constraint.scale_into(old_x + ahead)
+    if start is not None and (point := problem.at(start)).value <= old_value:
         return point
-    start = problem.constraint.scale_into(old)
+    start = problem.constraint.scale_into(old_x)
     return None if start is None else problem.at(start)
 
 
 def radius_grid(template, radii, problem):
     """Return the radii in ascending order; a number of them stands for a grid made from the data.
 
-    At the zero model the loss f and its gradient g are known, and in a ball of radius R no linear loss can
-    fall by more than R times the dual norm of g. The grid goes from a tenth of the radius at which that is
-    all of f to thirty times it, in equal ratios; a single radius is the middle.
+    The grid goes from a tenth of `radius_scale` to ten times it, in equal ratios; a single radius is the
+    middle.
     """
     if not isinstance(radii, Integral):
         if isinstance(radii, str) or np.ndim(radii) != 1 or not len(radii):
@@ -59,10 +75,8 @@ def radius_grid(template, radii, problem):
             check_number(f"radii[{number}]", radius, above=0.0)
         return np.unique(np.asarray(radii, dtype=np.float64))
     check_integer("radii", radii, at_least=1)
-    unit_ball = at_radius(template, 1.0)._constraint()
-    gradient = problem.data.adjoint(problem.null.evaluation.residual)
-    fall = abs(unit_ball.lmo(gradient).value)
-    scale = problem.null.value / fall if fall > 0.0 else 1.0
+    unit = at_radius(template, 1.0)._constraint(1.0)
+    scale = radius_scale(problem.within(unit))
     ends = _BELOW * scale, _ABOVE * scale
     return np.geomspace(*ends, radii) if radii > 1 else np.array([np.sqrt(ends[0]) * np.sqrt(ends[1])])
 
@@ -83,6 +97,7 @@ class RadiusSearchMixin(CallbackReportMixin):
     """
 
     @with_callbacks
+    @thread_pool()
     def fit(self, X, y, sample_weight=None):
         """Choose the radius and fit the model.
 
@@ -104,44 +119,114 @@ class RadiusSearchMixin(CallbackReportMixin):
         X, y, seen = validated(self, X, y, **DESIGN)
         weights = None if sample_weight is None else check_sample_weight(sample_weight, len(y))
         problem, coding = template._prepare(X, y, weights)
-        radii = radius_grid(template, self.radii, problem)
+        grid = radius_grid(template, self.radii, problem)
         # What has no weight is no part of the model, and cannot be scored.
         has_weight = template._weights(y, weights) > 0.0
+        every = np.arange(len(y))  # splits may be lists, or masks
+        splits = list(check_cv(self.cv, y, classifier=is_classifier(template)).split(X, y))
         folds = [
-            (train, test[has_weight[test]])
-            for train, test in check_cv(self.cv, y, classifier=is_classifier(template)).split(X, y)
+            _Fold(f"fold {number} of {len(splits)}, ", every[train], every[test][has_weight[test]])
+            for number, (train, test) in enumerate(splits, start=1)
         ]
-        if not all(len(test) for _, test in folds):
+        if not all(len(fold.test) for fold in folds):
             raise ValueError("A fold's test part has no sample with a positive weight; use other folds.")
-        found = Parallel(n_jobs=self.n_jobs)(
-            delayed(_path_scores)(template, radii, X, y, weights, train, test, scorer)
-            for train, test in folds
-        )
-        scores = np.array([scores for scores, _ in found])
-        if np.isnan(scores).any():
-            fold, number = np.argwhere(np.isnan(scores))[0]
-            raise ValueError(
-                f"The score of fold {fold} at radius {radii[number]:g} is NaN, which chooses no radius; got "
-                f"scoring={self.scoring!r}."
-            )
-        radius = float(radii[np.argmax(scores.mean(axis=0))])
+        data = X, y, weights
+        radii, folds, rises = self._search(template, grid, data, folds, scorer)
+        scores = np.array([fold.scores for fold in folds])
+        best = int(np.argmax(scores.mean(axis=0)))
+        radius = float(radii[best])
         chosen = {"radii_": radii, "scores_": scores, "radius_": radius}
         model = at_radius(template, radius)
+        problem = problem.within(model._constraint(radius))
+        if self.verbose:
+            print(f"all data, radius {radius:.4g}")
         with self._callbacks(X, y, sample_weight, seen) as report:
-            certificate = model._solve(problem.within(model._constraint()), coding.decode, report=report)
+            start = _mean_start(problem, [fold.solved[best][1] for fold in folds])
+            certificate = model._solve(problem, coding.decode, start, report=report)
             set_fitted(self, seen | chosen | certificate.attributes)
-        in_folds = [shortfall for _, shortfalls in found for shortfall in shortfalls]
-        warn_caller(type(self).__name__, [*in_folds, certificate.shortfall])
+        conclude(type(self).__name__, certificate, [each for fold in folds for each in fold.shortfalls])
+        if rises:
+            doubt = (
+                f"chose the largest radius it tried, {radius:.4g}; scores still rise there. Try larger ones."
+            )
+            warn_caller(type(self).__name__, [doubt], UserWarning)
         return self
 
+    def _search(self, template, grid, data, folds, scorer):
+        """Follow the path in each fold; return the radii, the folds, and whether scores rise to the end.
 
-def _path_scores(template, radii, X, y, weights, train, test, scorer):
-    """Return the scores on one fold's test part, for each radius, and how the runs fell short."""
+        An automatic grid goes on while they do.
+        """
+        radii, new = grid[:0], grid
+        most = _LONGEST * len(grid) if isinstance(self.radii, Integral) and len(grid) > 1 else len(grid)
+        while True:
+            folds = Parallel(n_jobs=self.n_jobs)(
+                delayed(_follow_path)(template, new, *data, fold, scorer) for fold in folds
+            )
+            radii = np.append(radii, new)
+            scores = np.array([fold.scores for fold in folds])
+            if np.isnan(scores).any():
+                fold, number = np.argwhere(np.isnan(scores))[0]
+                raise ValueError(
+                    f"The score of fold {fold + 1} at radius {radii[number]:g} is NaN, which chooses none; "
+                    f"got scoring={self.scoring!r}."
+                )
+            rises = most > len(grid) and _rises(scores.mean(axis=0), self.tol)
+            if not rises or len(radii) >= most:
+                return radii, folds, rises
+            n_new = min(max(int(_EXTENSION * len(grid)), 1), most - len(radii))
+            new = radii[-1] * (grid[1] / grid[0]) ** np.arange(1, n_new + 1)
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """The path of a fold's training part as far as it is known, and its scores on the test part.
+
+    Attributes
+    ----------
+    heading : str
+        What is printed of the fold before a run.
+    train, test : ndarray of ints
+    solved : tuple
+        Radius, coefficients and loss of each solution.
+    scores : tuple of floats
+    shortfalls : tuple
+        How the runs fell short of `tol`; None for those that did not.
+    """
+
+    heading: str
+    train: np.ndarray
+    test: np.ndarray
+    solved: tuple = ()
+    scores: tuple = ()
+    shortfalls: tuple = ()
+
+
+@thread_pool()
+def _follow_path(template, radii, X, y, weights, fold, scorer):
+    """Return the fold with the models of more radii."""
+    train, test = fold.train, fold.test
     test_weight = {} if weights is None else {"sample_weight": weights[test]}
-    train_weight = None if weights is None else weights[train]
+    problem, coding = template._prepare(X[train], y[train], None if weights is None else weights[train])
     X_test, y_test = X[test], y[test]
-    scores, shortfalls = [], []
-    for model, shortfall in fit_path(template, radii, *template._prepare(X[train], y[train], train_weight)):
-        scores.append(scorer(model, X_test, y_test, **test_weight))
-        shortfalls.append(shortfall)
-    return scores, shortfalls
+    for model, certificate in fit_path(template, radii, problem, coding, fold.solved, fold.heading):
+        result = certificate.result
+        fold = replace(
+            fold,
+            solved=(*fold.solved, (model.radius_, result.x, result.objective)),
+            scores=(*fold.scores, scorer(model, X_test, y_test, **test_weight)),
+            shortfalls=(*fold.shortfalls, certificate.shortfall),
+        )
+    return fold
+
+
+def _rises(scores, tol):
+    """Whether the last score is the best, and not by the accuracy of the fits alone."""
+    return bool(np.argmax(scores) == len(scores) - 1 and scores[-1] - scores[-2] > tol * abs(scores[-1]))
+
+
+def _mean_start(problem, solutions):
+    """Return the mean of the folds' solutions, which is in the set as they are; None if classes differ."""
+    if any(x.shape != problem.null.x.shape for x in solutions):
+        return None
+    return problem.at(sum(solutions[1:], start=solutions[0]) / len(solutions))

@@ -56,7 +56,7 @@ def completion(names=None, **params):
 
 @pytest.mark.parametrize("against", ["iterations", "seconds"])
 def test_convergence(against):
-    model = HFWLogisticRegression(radius=5).fit(X, y)
+    model = HFWLogisticRegression("l1", radius=5).fit(X, y)
     display = ConvergenceDisplay.from_estimator(model, against=against, color="C3")
     across = np.arange(model.n_iter_ + 1) if against == "iterations" else model.trace_["seconds"]
     np.testing.assert_array_equal(
@@ -73,7 +73,7 @@ def test_convergence(against):
 
 @pytest.mark.parametrize("against", ["iterations", "seconds"])
 def test_gap(against):
-    model = HFWLogisticRegression(radius=5).fit(X, y)
+    model = HFWLogisticRegression("l1", radius=5).fit(X, y)
     display = ConvergenceDisplay.from_estimator(model, y="gap", against=against, color="C3")
     across = np.arange(model.n_iter_ + 1) if against == "iterations" else model.trace_["seconds"]
     np.testing.assert_array_equal(display.line_.get_xydata(), np.column_stack([across, model.trace_["gap"]]))
@@ -135,7 +135,7 @@ def test_gaps_of_several_runs_in_one_picture():
 
 
 def test_one_picture_shows_one_quantity():
-    display = ConvergenceDisplay.from_estimator(HFWLogisticRegression(radius=5).fit(X, y))
+    display = ConvergenceDisplay.from_estimator(HFWLogisticRegression("l1", radius=5).fit(X, y))
     n_lines = len(display.ax_.lines)
     with pytest.raises(ValueError, match="ax shows 'objective' already; got y='gap'"):
         display.plot(display.ax_, y="gap")
@@ -151,7 +151,7 @@ def test_one_picture_shows_one_quantity():
 
 @pytest.mark.parametrize("unknown", ["gaps", None, y])
 def test_unknown_quantities(unknown):
-    model = HFWLogisticRegression(radius=5).fit(X, y)
+    model = HFWLogisticRegression("l1", radius=5).fit(X, y)
     with pytest.raises(ValueError, match="y must be 'objective' or 'gap'; got y="):
         ConvergenceDisplay.from_estimator(model, y=unknown)
 
@@ -184,7 +184,7 @@ def test_scales_and_ticks_of_the_user_stay():
 
 def test_of_a_pipeline_the_last_run_is_drawn():
     missing = np.where(X[:, :6] > 1.0, np.nan, X[:, :6])
-    imputer, model = HFWImputer(1.0, random_state=0), HFWLogisticRegression(radius=1)
+    imputer, model = HFWImputer(1.0, random_state=0), HFWLogisticRegression("l1", radius=1)
     both = make_pipeline(imputer, model).fit(missing, y)
     first = make_pipeline(imputer, "passthrough", LogisticRegression()).fit(missing, y)
     for pipeline, name, trace in (
@@ -231,7 +231,7 @@ def test_several_runs_in_one_picture():
 
 
 def test_scores_along_the_radius():
-    fitted = HFWLogisticRegressionCV(radii=4, cv=3).fit(X, y)
+    fitted = HFWLogisticRegressionCV("l1", radii=4, cv=3).fit(X, y)
     display = RadiusPathDisplay.from_estimator(make_pipeline(fitted))
     (line,) = display.lines_
     np.testing.assert_array_equal(line.get_xdata(), fitted.radii_)
@@ -273,7 +273,7 @@ def half_right(model, X, y):
     ids=["string", "function", "scorer"],
 )
 def test_scores_have_names(scoring, name):
-    chosen = HFWLogisticRegressionCV(radii=[1.0, 3.0], cv=2, scoring=scoring).fit(X, y)
+    chosen = HFWLogisticRegressionCV("l1", radii=[1.0, 3.0], cv=2, scoring=scoring).fit(X, y)
     search = GridSearchCV(HFWLogisticRegression(), {"radius": [1, 3]}, cv=2, scoring=scoring).fit(X, y)
     for model in (chosen, search, make_pipeline(StandardScaler(), search)):
         display = RadiusPathDisplay.from_estimator(model)
@@ -291,7 +291,7 @@ def test_radii_are_written_as_numbers():
 
 def test_coefficients_along_the_radius():
     display = RadiusPathDisplay.from_data(X, y, radii=[0.1, 1.0, 3.0], params={"constraint": "l1"})
-    _, coefs, _, _ = hfw_logistic_path(X, y, [0.1, 1.0, 3.0])
+    _, coefs, _, _ = hfw_logistic_path(X, y, [0.1, 1.0, 3.0], constraint="l1")
     used = coefs[:, 0, :].any(axis=0)
     assert len(display.lines_) == used.sum() < X.shape[1]
     np.testing.assert_array_equal(
@@ -306,8 +306,8 @@ def test_coefficients_along_the_radius():
 def test_curves_are_named_after_their_features():
     frame, labels = load_breast_cancer(return_X_y=True, as_frame=True)
     frame = (frame - frame.mean()) / frame.std()
-    display = RadiusPathDisplay.from_data(frame, labels, radii=[0.1, 1.0, 3.0])
-    _, coefs, _, _ = hfw_logistic_path(frame, labels, [0.1, 1.0, 3.0])
+    display = RadiusPathDisplay.from_data(frame, labels, radii=[0.1, 1.0, 3.0], params={"constraint": "l1"})
+    _, coefs, _, _ = hfw_logistic_path(frame, labels, [0.1, 1.0, 3.0], constraint="l1")
     curves = {name: curve for name, curve in zip(frame.columns, coefs[:, 0].T, strict=True) if curve.any()}
     assert 1 < len(curves) < frame.shape[1] // 2
     assert {line.get_label() for line in display.lines_} == set(curves)
@@ -320,8 +320,8 @@ def test_curves_are_named_after_their_features():
 
 def test_coefficients_of_several_classes():
     frame, labels = load_iris(return_X_y=True, as_frame=True)
-    display = RadiusPathDisplay.from_data(frame, labels, radii=[0.5, 1.0, 2.0])
-    _, coefs, _, _ = hfw_logistic_path(frame, labels, [0.5, 1.0, 2.0])
+    display = RadiusPathDisplay.from_data(frame, labels, radii=[0.5, 1.0, 2.0], params={"constraint": "l1"})
+    _, coefs, _, _ = hfw_logistic_path(frame, labels, [0.5, 1.0, 2.0], constraint="l1")
     curves = coefs.reshape(3, 12).T
     assert display.ax_.get_legend() is None
     np.testing.assert_array_equal([line.get_ydata() for line in display.lines_], curves[curves.any(axis=1)])
@@ -329,7 +329,7 @@ def test_coefficients_of_several_classes():
 
 def test_no_legend_of_no_coefficients():
     constant = pd.DataFrame({"first": np.zeros(len(y)), "second": np.zeros(len(y))})
-    display = RadiusPathDisplay.from_data(constant, y, radii=[0.5, 1.0])
+    display = RadiusPathDisplay.from_data(constant, y, radii=[0.5, 1.0], params={"constraint": "l1"})
     assert display.lines_ == []
     assert display.ax_.get_legend() is None
 
@@ -521,7 +521,7 @@ def test_completions_of_other_kinds():
         ({"norm": "log"}, (2.0, 100.0)),
         ({"norm": plt.Normalize(-3, 3)}, (-3.0, 3.0)),
     ],
-    ids=str,
+    ids=["none", "vmin", "vmax", "symlog", "log", "norm"],
 )
 def test_one_colour_bar_speaks_for_all_panels(options, limits):
     matrices = {"observed": np.array([[2.0, np.nan]]), "completed": np.array([[-1.0, 100.0]])}

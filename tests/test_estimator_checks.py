@@ -21,7 +21,7 @@ ESTIMATORS = [
     HFWLogisticRegression("l1", momentum="weighted", step_size="directional", warm_start=True, max_iter=200),
     HFWLogisticRegression("l2"),
     HFWLogisticRegression("n_support"),
-    HFWLogisticRegressionCV(radii=3, cv=3),
+    HFWLogisticRegressionCV("l1", radii=3, cv=3),
     HFWMatrixCompletion(),
     HFWMatrixCompletion(
         constraint="nuclear",

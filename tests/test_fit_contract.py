@@ -1,5 +1,6 @@
 """What callers may rely on around a fit: warnings, interrupts, clocks, callbacks, scores."""
 
+import pickle
 import time
 import warnings
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import cross_val_score
 
@@ -20,7 +21,7 @@ from skfw import (
     HFWMatrixCompletion,
     hfw_logistic_path,
 )
-from skfw.engine import Constraint, L1Ball, NuclearBall
+from skfw.engine import Constraint, Interrupted, L1Ball, NuclearBall
 
 X, y = make_classification(200, 8, flip_y=0.2, random_state=0)
 FEWER_FEATURES, MORE_CLASSES = X[:, :3], y + (X[:, 0] > 0)
@@ -28,7 +29,7 @@ ENTRIES = np.argwhere(np.random.default_rng(0).uniform(size=(15, 10)) < 0.6)
 VALUES = np.random.default_rng(1).normal(size=len(ENTRIES))
 BOTH = pytest.mark.parametrize(
     "estimator",
-    [HFWLogisticRegression(radius=2.0), HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3)],
+    [HFWLogisticRegression("l1", radius=2.0), HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3)],
     ids=["single", "cv"],
 )
 
@@ -66,9 +67,9 @@ class OwnNuclearBall(OwnBall):
 EACH = pytest.mark.parametrize(
     "estimator, ball, data, other",
     [
-        (HFWLogisticRegression(radius=2.0), OwnBall(), (X, y), (FEWER_FEATURES, MORE_CLASSES)),
+        (HFWLogisticRegression("l1", radius=2.0), OwnBall(), (X, y), (FEWER_FEATURES, MORE_CLASSES)),
         (
-            HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3),
+            HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3),
             OwnBall(),
             (X, y),
             (FEWER_FEATURES, MORE_CLASSES),
@@ -119,20 +120,88 @@ def test_a_warning_that_is_an_error_leaves_the_new_fit_behind(estimator, ball, d
 
 
 @EACH
-@pytest.mark.parametrize("fail_at", [1, 3, 5, -1])
-def test_an_interrupted_fit_leaves_the_old_one_behind(estimator, ball, data, other, fail_at):
+def test_an_interrupted_fit_leaves_a_whole_model_behind(estimator, ball, data, other):
+    """Wherever it comes: the old model before the first iterate of the fit, then the best one so far."""
     model = clone(estimator).set_params(constraint=ball, tol=1e-3).fit(*data)
-    predictions, OwnBall.calls = model.predict(data[0]), 0
-    clone(model).fit(*other)
-    last, OwnBall.calls = OwnBall.calls, 0
-    before = dict(vars(model))
-    OwnBall.fail_at = fail_at if fail_at > 0 else last
+    before, predictions = dict(vars(model)), model.predict(data[0])
+    OwnBall.calls = 0
+    converged = clone(model).fit(*other)
+    n_calls, gaps = OwnBall.calls, []
+    for call in range(1, n_calls + 1):
+        vars(model).clear()
+        vars(model).update(before)
+        OwnBall.calls, OwnBall.fail_at = 0, call
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(*other)
+        if model.objective_ == before["objective_"]:
+            assert not gaps  # once there is an iterate, there is a model
+            assert vars(model).keys() == before.keys()
+            assert all(vars(model)[name] is value for name, value in before.items())
+            np.testing.assert_array_equal(model.predict(data[0]), predictions)
+            continue
+        assert vars(model).keys() == vars(converged).keys()
+        assert model.n_features_in_ == other[0].shape[1]
+        assert model.lower_bound_ <= converged.objective_ <= model.objective_ + converged.gap_
+        assert model.gap_ == pytest.approx(model.objective_ - model.lower_bound_, rel=1e-9)
+        assert model.gap_ >= 0.0
+        assert len(model.trace_["gap"]) == model.n_iter_ + 1
+        assert model.trace_["gap"][-1] == model.gap_
+        assert model.trace_["objective"].min() == pytest.approx(model.objective_, rel=1e-12)
+        assert model.predict(other[0]).shape == other[1].shape
+        gaps.append(model.gap_)
+    assert len(gaps) >= 2
+    assert gaps[-1] < gaps[0]
+
+
+def test_an_interrupt_is_the_same_in_another_process():
+    OwnBall.fail_at = 4
+    with pytest.raises(Interrupted, match="interrupted after 2 steps, with a certified gap of") as caught:
+        HFWLogisticRegression(OwnBall(), tol=1e-9).fit(X, y)
+    copied = pickle.loads(pickle.dumps(caught.value))
+    assert str(copied) == str(caught.value)
+    assert copied.result.gap == caught.value.result.gap
+
+
+def test_the_result_of_a_sample_is_not_that_of_the_data():
+    model = HFWLogisticRegression(OwnBall())
+    OwnBall.fail_at = 2
+    with pytest.raises(KeyboardInterrupt) as caught:
+        model.fit(MANY_X, MANY_Y)
+    assert not isinstance(caught.value, Interrupted)
+    assert not hasattr(model, "coef_")
+
+
+def test_an_interrupt_comes_before_warnings():
+    alone = np.column_stack([np.arange(300), np.arange(300)])
+    model = HFWMatrixCompletion(constraint=OwnNuclearBall(), tol=1e-9)
+    OwnBall.fail_at = 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(alone, np.arange(300.0) ** 2)
+    assert model.gap_ > 0.0
+
+
+def test_a_fit_interrupted_before_its_first_iterate_is_no_fit():
+    model = HFWLogisticRegression(OwnBall())
+    OwnBall.fail_at = 1
     with pytest.raises(KeyboardInterrupt):
-        model.fit(*other)
-    after = dict(vars(model))
-    assert after.keys() == before.keys()
-    assert all(after[name] is value for name, value in before.items())
-    np.testing.assert_array_equal(model.predict(data[0]), predictions)
+        model.fit(X, y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@EACH
+def test_a_fit_ends_with_its_time(estimator, ball, data, other):
+    OwnBall.pause = 0.02
+    model = clone(estimator).set_params(constraint=ball, tol=1e-9, max_time=0.01)
+    with pytest.warns(
+        ConvergenceWarning, match=r"(?s)\(max_time=0.01\) with a certified gap.* raise max_time"
+    ):
+        model.fit(*data)
+    assert model.n_iter_ == 0  # the start has a certificate already
+    assert 0.0 < model.gap_ < np.inf
+    assert model.predict(data[0]).shape == data[1].shape
 
 
 @BOTH
@@ -168,13 +237,13 @@ def test_max_iter_limits_the_start_from_a_sample_too():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_score_is_what_was_asked_for(scoring, weighted):
     weights = {"sample_weight": np.where(y == 1, 3.0, 1.0)} if weighted else {}
-    model = HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, scoring=scoring).fit(X, y)
+    model = HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3, scoring=scoring).fit(X, y)
     expected = get_scorer(scoring or "accuracy")(model, X, y, **weights)
     assert model.score(X, y, **weights) == expected
 
 
 def test_score_takes_a_callable():
-    model = HFWLogisticRegressionCV(radii=[1.0], cv=3, scoring=lambda model, X, y: float(len(y)))
+    model = HFWLogisticRegressionCV("l1", radii=[1.0], cv=3, scoring=lambda model, X, y: float(len(y)))
     assert model.fit(X, y).score(X[:7], y[:7]) == 7.0
 
 
@@ -183,8 +252,8 @@ def test_one_automatic_radius_is_in_the_middle(constraint):
     grids = []
     for number in (1, 2, 3):
         path = hfw_logistic_path(X, y, number, constraint=constraint, tol=0.1)[0]
-        model = HFWLogisticRegressionCV(constraint, number, cv=2, tol=0.1).fit(X, y)
-        np.testing.assert_array_equal(model.radii_, path)
+        model = HFWLogisticRegressionCV(constraint, number, cv=2, tol=0.1, scoring=lambda *_: 1.0).fit(X, y)
+        np.testing.assert_array_equal(model.radii_, path)  # of equal scores none is at an edge
         grids.append(path)
     np.testing.assert_allclose(grids[0], [np.sqrt(grids[1][0] * grids[1][1])], rtol=1e-9)
     np.testing.assert_allclose(grids[2], [grids[1][0], grids[0][0], grids[1][1]], rtol=1e-9)
@@ -214,7 +283,7 @@ class Recorder:
 
 def test_callbacks_reach_the_final_fit_of_cross_validation():
     pytest.importorskip("sklearn.callback")
-    model = HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, tol=1e-8)
+    model = HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3, tol=1e-8)
     model.set_callbacks(recorder := Recorder())
     model.fit(X, y)
     rows = model.n_iter_ + 1
@@ -231,11 +300,11 @@ CALLS = {
     "single": (lambda: HFWLogisticRegression(**SHORT).fit(X, y), "HFWLogisticRegression"),
     "path": (lambda: hfw_logistic_path(X, y, [1.0, 2.0], **SHORT), "hfw_logistic_path"),
     "cv": (
-        lambda: HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, **SHORT).fit(X, y),
+        lambda: HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3, **SHORT).fit(X, y),
         "HFWLogisticRegressionCV",
     ),
     "cv in parallel": (
-        lambda: HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, n_jobs=2, **SHORT).fit(X, y),
+        lambda: HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3, n_jobs=2, **SHORT).fit(X, y),
         "HFWLogisticRegressionCV",
     ),
     "scikit-learn's cv": (

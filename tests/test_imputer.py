@@ -1,5 +1,6 @@
 import copy
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -266,7 +267,7 @@ def test_the_search_goes_downhill_in_units_of_the_standard_deviations(best, monk
 
     def fit(self, radius, *args):
         tried.append(radius)
-        return Space(radius), None
+        return Space(radius), SimpleNamespace(interrupt=None, shortfall=None)
 
     monkeypatch.setattr(HFWImputer, "_column_space", fit)
     found, _ = HFWImputer()._best_radius(np.argwhere(np.ones(X.shape)), X.ravel(), X.shape, seed=0)

@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -7,13 +8,13 @@ import sklearn
 from problems import CONSTRAINTS, PROBLEMS, data, problem
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris, make_classification
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from skfw import HFWLogisticRegression
@@ -92,8 +93,8 @@ def test_defaults_converge_and_predict_well_on_real_data():
     "kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix, sparse.coo_matrix, sparse.csr_array]
 )
 def test_kinds_of_data_agree(kind):
-    reference = HFWLogisticRegression(radius=5).fit(X2, y2)
-    model = HFWLogisticRegression(radius=5).fit(kind(X2), y2)
+    reference = HFWLogisticRegression("l1", radius=5).fit(X2, y2)
+    model = HFWLogisticRegression("l1", radius=5).fit(kind(X2), y2)
     np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-9)
     np.testing.assert_allclose(model.predict_proba(kind(X2)), reference.predict_proba(X2), atol=1e-9)
 
@@ -101,8 +102,8 @@ def test_kinds_of_data_agree(kind):
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
 def test_float32_stays_float32(kind):
     X = X2.astype(np.float32)
-    single = HFWLogisticRegression(radius=5).fit(kind(X), y2)
-    double = HFWLogisticRegression(radius=5).fit(kind(X.astype(np.float64)), y2)
+    single = HFWLogisticRegression("l1", radius=5).fit(kind(X), y2)
+    double = HFWLogisticRegression("l1", radius=5).fit(kind(X.astype(np.float64)), y2)
     assert single.coef_.dtype == single.intercept_.dtype == np.float32
     assert single.decision_function(kind(X)).dtype == np.float32
     # Sums are in float64, so the certificate is the same to many more digits than float32 has.
@@ -112,8 +113,8 @@ def test_float32_stays_float32(kind):
 
 def test_weight_is_repetition_and_zero_is_absence():
     counts = np.random.default_rng(0).integers(0, 3, len(y3))
-    weighted = HFWLogisticRegression(radius=5).fit(X3, y3, counts)
-    repeated = HFWLogisticRegression(radius=5).fit(np.repeat(X3, counts, axis=0), np.repeat(y3, counts))
+    weighted = HFWLogisticRegression("l1", radius=5).fit(X3, y3, counts)
+    repeated = HFWLogisticRegression("l1", radius=5).fit(np.repeat(X3, counts, axis=0), np.repeat(y3, counts))
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-9)
     assert weighted.objective_ == pytest.approx(repeated.objective_)
     without = HFWLogisticRegression().fit(X3, y3, y3 != 1)
@@ -121,10 +122,12 @@ def test_weight_is_repetition_and_zero_is_absence():
 
 
 def test_class_weight():
-    plain, heavy = (HFWLogisticRegression(class_weight=w).fit(X2, y2) for w in (None, {0: 20.0, 1: 1.0}))
+    plain, heavy = (
+        HFWLogisticRegression("l1", 10.0, class_weight=w).fit(X2, y2) for w in (None, {0: 20.0, 1: 1.0})
+    )
     assert (heavy.predict(X2) == 0).sum() > (plain.predict(X2) == 0).sum()
-    balanced = HFWLogisticRegression(class_weight="balanced").fit(X2, y2)
-    by_hand = HFWLogisticRegression().fit(
+    balanced = HFWLogisticRegression("l1", 10.0, class_weight="balanced").fit(X2, y2)
+    by_hand = HFWLogisticRegression("l1", 10.0).fit(
         X2, y2, np.where(y2 == 1, 1 / (y2 == 1).mean(), 1 / (y2 == 0).mean())
     )
     np.testing.assert_allclose(balanced.coef_, by_hand.coef_, atol=1e-9)
@@ -132,20 +135,20 @@ def test_class_weight():
 
 def test_balanced_counts_samples_with_their_weights():
     counts = np.where(y2 == 1, 3, 1)
-    weighted = HFWLogisticRegression(class_weight="balanced").fit(X2, y2, counts)
+    weighted = HFWLogisticRegression("l1", class_weight="balanced").fit(X2, y2, counts)
     rows = np.repeat(np.arange(len(y2)), counts)
-    repeated = HFWLogisticRegression(class_weight="balanced").fit(X2[rows], y2[rows])
+    repeated = HFWLogisticRegression("l1", class_weight="balanced").fit(X2[rows], y2[rows])
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-9)
     keep = np.arange(len(y2)) % 3 > 0
-    absent = HFWLogisticRegression(class_weight="balanced").fit(X2[keep], y2[keep])
-    zero = HFWLogisticRegression(class_weight="balanced").fit(X2, y2, keep)
+    absent = HFWLogisticRegression("l1", class_weight="balanced").fit(X2[keep], y2[keep])
+    zero = HFWLogisticRegression("l1", class_weight="balanced").fit(X2, y2, keep)
     np.testing.assert_allclose(zero.coef_, absent.coef_, atol=1e-9)
 
 
 def test_strings_frames_pickle_clone_and_names():
     frame = pd.DataFrame(X3, columns=list("abcd"))
     labels = np.array(["red", "green", "blue"])[y3]
-    model = HFWLogisticRegression(radius=8).fit(frame, labels)
+    model = HFWLogisticRegression("l1", radius=8).fit(frame, labels)
     assert list(model.feature_names_in_) == list("abcd")
     assert list(model.classes_) == ["blue", "green", "red"]
     assert model.score(frame, labels) > 0.9
@@ -160,7 +163,7 @@ def test_strings_frames_pickle_clone_and_names():
 
 def test_probabilities():
     for X, y in ((X2, y2), (X3, y3)):
-        model = HFWLogisticRegression(radius=20).fit(X, y)
+        model = HFWLogisticRegression("l1", radius=20).fit(X, y)
         probability = model.predict_proba(X)
         np.testing.assert_allclose(probability.sum(axis=1), 1.0)
         np.testing.assert_allclose(np.log(probability), model.predict_log_proba(X), atol=1e-9)
@@ -209,7 +212,7 @@ def test_nuclear_ball_shares_directions_between_classes():
 
 
 def test_sparsify_and_densify():
-    model = HFWLogisticRegression(radius=2).fit(X2, y2)
+    model = HFWLogisticRegression("l1", radius=2).fit(X2, y2)
     dense = model.predict_proba(X2)
     assert sparse.issparse(model.sparsify().coef_)
     np.testing.assert_allclose(model.predict_proba(X2), dense)
@@ -255,7 +258,7 @@ def test_not_converged_says_so():
     with pytest.warns(
         ConvergenceWarning, match=r"3 steps \(max_iter=3\) with a certified gap of .*; tol=0.0001"
     ):
-        model = HFWLogisticRegression(max_iter=3).fit(X2, y2)
+        model = HFWLogisticRegression("l1", max_iter=3).fit(X2, y2)
     assert not model.converged_
     assert model.n_iter_ == 3
     assert model.gap_ > 0
@@ -271,13 +274,14 @@ def test_inputs_are_not_modified():
 
 
 def test_an_objects_own_radius_counts():
-    model = HFWLogisticRegression(L2Ball(0.5), radius=-1.0).fit(X2, y2)
+    model = HFWLogisticRegression(L2Ball(0.5), radius=2.0).fit(X2, y2)
     assert np.linalg.norm(model.coef_) == pytest.approx(0.5, rel=0.05)
+    assert model.radius_ == 0.5
 
 
 def test_a_warm_start_with_other_features_or_classes_is_a_cold_one():
     X, y = make_classification(120, 6, random_state=0)
-    model = HFWLogisticRegression(radius=2.0, warm_start=True).fit(X, y)
+    model = HFWLogisticRegression("l1", radius=2.0, warm_start=True).fit(X, y)
     for other, labels in ((X[:, :4], y), (X, y + (X[:, 0] > 0))):
         warm = clone(model).fit(X, y).fit(other, labels)
         cold = clone(model).fit(other, labels)
@@ -286,7 +290,7 @@ def test_a_warm_start_with_other_features_or_classes_is_a_cold_one():
 
 def test_names_of_features_belong_to_the_last_fit():
     frame = pd.DataFrame(load_iris().data, columns=list("abcd"))
-    model = HFWLogisticRegression(radius=2.0).fit(frame, load_iris().target)
+    model = HFWLogisticRegression("l1", radius=2.0).fit(frame, load_iris().target)
     assert list(model.feature_names_in_) == list("abcd")
     model.fit(frame.to_numpy(), load_iris().target)
     assert not hasattr(model, "feature_names_in_")
@@ -297,5 +301,75 @@ def test_intercepts_of_several_classes_sum_to_zero():
     X, y = load_iris(return_X_y=True)
     X = X + 1e3
     for weights in (None, np.arange(1.0, 151.0)):
-        intercept = HFWLogisticRegression(radius=2.0).fit(X, y, weights).intercept_
+        intercept = HFWLogisticRegression("l1", radius=2.0).fit(X, y, weights).intercept_
         assert abs(intercept.sum()) <= 1e-12 * np.abs(intercept).max() > 0.0
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2", "linf", "n_support", "simplex", "nuclear"])
+def test_the_default_radius_follows_the_units(constraint):
+    X, y = (X3, y3) if constraint == "nuclear" else (X2, y2)
+    reference = HFWLogisticRegression(constraint).fit(X, y)
+    assert 0.0 < reference.radius_ < np.inf
+    for scale in (1e-6, 1e6):
+        other = HFWLogisticRegression(constraint).fit(scale * X, y)
+        assert other.radius_ * scale == pytest.approx(reference.radius_, rel=1e-9)
+        assert other.objective_ == pytest.approx(reference.objective_, abs=1e-3)
+    given = HFWLogisticRegression(constraint, reference.radius_).fit(X, y)
+    assert given.radius_ == reference.radius_
+    np.testing.assert_allclose(given.coef_, reference.coef_, rtol=1e-6, atol=1e-9)
+
+
+def test_the_default_radius_by_hand():
+    """The gradient of the features divided by their largest values is steepest in one of them."""
+    X = np.array([[1.0, 0.0], [2.0, 30.0], [-1.0, 10.0], [-2.0, 0.0]])
+    y = np.array([1, 1, 0, 0])
+    gradient = -0.5 * np.array([6.0, 20.0]) / 4  # minus half of the mean of X times 1 or -1
+    model = HFWLogisticRegression("l1", fit_intercept=False).fit(X, y)
+    assert abs(gradient / [2.0, 30.0]).argmax() == 0  # although its unit is the smaller one
+    assert abs(gradient / [2.0**2, 30.0**2]).argmax() == 0
+    expected = np.log(2.0) / abs(gradient[0]) * 2.5 * 4**0.125
+    assert model.radius_ == pytest.approx(expected)
+
+
+def test_the_default_radius_counts_samples_with_their_weights():
+    counts = np.random.default_rng(0).integers(0, 3, len(y2))
+    weighted = HFWLogisticRegression().fit(X2, y2, counts)
+    repeated = HFWLogisticRegression().fit(np.repeat(X2, counts, axis=0), np.repeat(y2, counts))
+    assert weighted.radius_ == pytest.approx(repeated.radius_)
+
+
+def test_the_default_radius_of_hopeless_data():
+    for X in (np.zeros((20, 3)), np.ones((20, 3)), np.full((20, 3), 1e-300), np.full((20, 2), 1e250)):
+        y = np.arange(20) % 2
+        model = HFWLogisticRegression().fit(X, y)
+        assert 0.0 < model.radius_ < np.inf
+        assert model.objective_ == pytest.approx(np.log(2.0))
+
+
+@pytest.mark.parametrize("name", ["breast cancer", "wine", "digits"])
+@pytest.mark.parametrize("standardised", [False, True])
+def test_the_default_predicts_as_scikit_learns_does(name, standardised):
+    load = {"breast cancer": load_breast_cancer, "wine": load_wine, "digits": load_digits}[name]
+    X, y = load(return_X_y=True)
+    scaler = StandardScaler() if standardised else FunctionTransformer()
+    splits = ShuffleSplit(5, test_size=0.3, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of scikit-learn, without scaling
+        theirs = cross_val_score(make_pipeline(scaler, LogisticRegression()), X, y, cv=splits).mean()
+        ours = cross_val_score(make_pipeline(scaler, HFWLogisticRegression()), X, y, cv=splits).mean()
+    assert ours > theirs - 0.01
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2"])
+def test_a_small_unit_does_not_set_the_default_radius(constraint):
+    reference = HFWLogisticRegression(constraint).fit(X2, y2)
+    noise = np.random.default_rng(0).normal(size=(len(y2), 1))
+    for unit in (1e-2, 1e-6, 1e-100):
+        model = HFWLogisticRegression(constraint).fit(np.hstack([X2, unit * noise]), y2)
+        assert model.radius_ == pytest.approx(reference.radius_, rel=0.02)
+
+
+@pytest.mark.parametrize("size", [1e-140, 1e163, 1e250])
+def test_the_default_of_immense_and_tiny_features(size):
+    model = HFWLogisticRegression(tol=1e-2).fit(size * X2, y2)
+    assert model.objective_ < 0.5 * np.log(2.0)

@@ -45,7 +45,7 @@ def test_path_goes_on_straight(monkeypatch):
         return solve(self, problem, model, start, **options)
 
     monkeypatch.setattr(HFWLogisticRegression, "_solve", spy)
-    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, 2.0, 4.0])
+    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, 2.0, 4.0], constraint="l1")
     assert starts[0] is None
     np.testing.assert_allclose(starts[1], 2.0 * coefs[0, 0])
     ahead = coefs[1, 0] + 2.0 * (coefs[1, 0] - coefs[0, 0])
@@ -73,8 +73,8 @@ def test_scores_are_those_of_a_grid_search(constraint):
     assert model.radius_ == search.best_params_["radius"]
     np.testing.assert_array_equal(model.radii_, radii)
     # What is left is the fit to all data.
-    np.testing.assert_array_equal(model.coef_, search.best_estimator_.coef_)
-    assert model.gap_ == search.best_estimator_.gap_
+    np.testing.assert_allclose(model.coef_, search.best_estimator_.coef_, atol=1e-3)
+    assert model.objective_ == pytest.approx(search.best_estimator_.objective_, abs=1e-7)
     np.testing.assert_array_equal(model.predict(X2), search.predict(X2))
 
 
@@ -83,8 +83,7 @@ def test_scores_are_those_of_a_grid_search(constraint):
 def test_automatic_grid_follows_the_scale_and_contains_the_best(constraint, scale):
     """From hardly any model to one that is too free, in the units of the data."""
     model = HFWLogisticRegressionCV(constraint, tol=1e-3).fit(scale * X2, y2)
-    assert len(model.radii_) == 10
-    np.testing.assert_allclose(np.diff(np.log(model.radii_)), np.log(300.0) / 9)
+    np.testing.assert_allclose(np.diff(np.log(model.radii_)), np.log(100.0) / 9)
     reference = HFWLogisticRegressionCV(constraint, tol=1e-3).fit(X2, y2)
     np.testing.assert_allclose(model.radii_ * scale, reference.radii_, rtol=1e-9)
     if constraint != "simplex":
@@ -97,8 +96,8 @@ def test_sample_weight_is_repetition():
     splits = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
     many = np.repeat(fold, counts)
     many_splits = [(np.flatnonzero(many != k), np.flatnonzero(many == k)) for k in range(3)]
-    weighted = HFWLogisticRegressionCV(radii=4, cv=splits, tol=1e-7).fit(X2, y2, counts)
-    repeated = HFWLogisticRegressionCV(radii=4, cv=many_splits, tol=1e-7).fit(
+    weighted = HFWLogisticRegressionCV("l1", radii=4, cv=splits, tol=1e-7).fit(X2, y2, counts)
+    repeated = HFWLogisticRegressionCV("l1", radii=4, cv=many_splits, tol=1e-7).fit(
         np.repeat(X2, counts, axis=0), np.repeat(y2, counts)
     )
     np.testing.assert_allclose(weighted.radii_, repeated.radii_)
@@ -111,28 +110,30 @@ def test_sample_weight_is_repetition():
 def test_default_score_is_neg_log_loss(X, y, weighted):
     weights = np.linspace(0.5, 2.0, len(y)) if weighted else None
     radii = [0.1, 10.0, 1e4]
-    default = HFWLogisticRegressionCV(radii=radii, cv=3).fit(X, y, weights)
-    named = HFWLogisticRegressionCV(radii=radii, cv=3, scoring="neg_log_loss").fit(X, y, weights)
+    default = HFWLogisticRegressionCV("l1", radii=radii, cv=3).fit(X, y, weights)
+    named = HFWLogisticRegressionCV("l1", radii=radii, cv=3, scoring="neg_log_loss").fit(X, y, weights)
     np.testing.assert_allclose(default.scores_, named.scores_, rtol=1e-12)
 
 
 def test_a_class_that_was_not_trained_on_cannot_be_scored():
     split = [(np.arange(100), np.arange(100, 150))]  # iris is sorted by class
     with pytest.raises(ValueError, match="a class that its training part has not"):
-        HFWLogisticRegressionCV(radii=[1.0], cv=split).fit(X3, y3)
+        HFWLogisticRegressionCV("l1", radii=[1.0], cv=split).fit(X3, y3)
 
 
 def test_weights_reach_all_fits():
     weights = np.where(y2 == 1, 20.0, 1.0)
-    model = HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, tol=1e-8).fit(X2, y2, weights)
+    model = HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3, tol=1e-8).fit(X2, y2, weights)
     plain = HFWLogisticRegression("l1", model.radius_, tol=1e-8).fit(X2, y2, weights)
     assert model.objective_ == pytest.approx(plain.objective_, abs=1e-7)
-    _, coefs, _, _ = hfw_logistic_path(X2, y2, [1.0, model.radius_], sample_weight=weights, tol=1e-8)
+    _, coefs, _, _ = hfw_logistic_path(
+        X2, y2, [1.0, model.radius_], sample_weight=weights, tol=1e-8, constraint="l1"
+    )
     np.testing.assert_allclose(coefs[-1], plain.coef_, atol=1e-2)
 
 
 def test_equal_scores_choose_the_smallest_radius():
-    model = HFWLogisticRegressionCV(radii=[3.0, 1.0, 2.0], scoring=lambda *_: 0.5).fit(X2, y2)
+    model = HFWLogisticRegressionCV("l1", radii=[3.0, 1.0, 2.0], scoring=lambda *_: 0.5).fit(X2, y2)
     assert model.radius_ == 1.0
 
 
@@ -145,7 +146,7 @@ def test_the_mean_over_the_folds_chooses():
     def scoring(model, X, y):
         return scores[model.radius][sizes[len(y)]]
 
-    model = HFWLogisticRegressionCV(radii=list(scores), cv=splits, scoring=scoring, tol=0.1).fit(X2, y2)
+    model = HFWLogisticRegressionCV("l1", radii=list(scores), cv=splits, scoring=scoring, tol=0.1).fit(X2, y2)
     np.testing.assert_array_equal(model.scores_, np.array(list(scores.values())).T)
     assert np.median(model.scores_, axis=0).argmax() == 1
     assert model.radius_ == 1.0  # as good as 8.0, and smaller
@@ -156,7 +157,7 @@ def test_the_mean_over_the_folds_chooses():
 def test_scores_of_float32_are_those_of_float64(X, y, kind):
     X = X.astype(np.float32)
     single, double = (
-        HFWLogisticRegressionCV(radii=[0.5, 5.0, 20.0], cv=3, tol=1e-5).fit(kind(data), y)
+        HFWLogisticRegressionCV("l1", radii=[0.5, 5.0, 20.0], cv=3, tol=1e-5).fit(kind(data), y)
         for data in (X, X.astype(np.float64))
     )
     assert single.coef_.dtype == np.float32
@@ -169,7 +170,7 @@ def test_a_certain_error_has_a_finite_score():
     y[[0, -1]] = 1 - y[[0, -1]]  # wrong, in the test part only
     test = np.r_[0:5, 55:60]
     split = [(np.setdiff1d(np.arange(60), test), test)]
-    model = HFWLogisticRegressionCV(radii=[1e4], cv=split, tol=1e-12, max_iter=100)
+    model = HFWLogisticRegressionCV("l1", radii=[1e4], cv=split, tol=1e-12, max_iter=100)
     with pytest.warns(ConvergenceWarning):
         model.fit(X, y)
     assert -10.0 < model.scores_[0, 0] < -1.0
@@ -186,7 +187,7 @@ def test_simplex_path_starts_anew_where_straight_leads_out(data):
 def test_what_has_no_weight_is_not_scored(how):
     options = {"class_weight": {0: 1.0, 1: 1.0, 2: 0.0}} if how == "class" else {}
     weights = None if how == "class" else (y3 != 2) * 1.0
-    model = HFWLogisticRegressionCV(radii=[0.5, 1.0], cv=3, **options).fit(X3, y3, weights)
+    model = HFWLogisticRegressionCV("l1", radii=[0.5, 1.0], cv=3, **options).fit(X3, y3, weights)
     assert model.classes_.tolist() == [0, 1]
     split = [(np.arange(100), np.arange(100, 150))]
     with pytest.raises(ValueError, match="no sample with a positive weight"):
@@ -196,7 +197,7 @@ def test_what_has_no_weight_is_not_scored(how):
 def test_options():
     scorer = get_scorer("accuracy")
     model = HFWLogisticRegressionCV(
-        radii=[1, 5], scoring=scorer, cv=StratifiedKFold(3, shuffle=True, random_state=0), n_jobs=2
+        "l1", radii=[1, 5], scoring=scorer, cv=StratifiedKFold(3, shuffle=True, random_state=0), n_jobs=2
     )
     sparse_fit = clone(model).fit(sparse.csr_matrix(X2), y2)
     dense_fit = clone(model).fit(X2, y2)
@@ -206,14 +207,14 @@ def test_options():
     grouped = HFWLogisticRegressionCV(ball, radii=[0.5, 4.0]).fit(X2, y2)
     assert grouped.radius_ == 4.0
     assert ball.radius == 1.0  # the caller's object is left alone
-    assert ball.norm(grouped.coef_[0]) == pytest.approx(4.0)
+    assert ball.norm(grouped.coef_[0]) == pytest.approx(4.0, rel=0.01)
     assert make_pipeline(StandardScaler(), HFWLogisticRegressionCV()).fit(X3, y3).score(X3, y3) > 0.9
 
 
 @pytest.mark.parametrize("radii", [0, -1, [], [[1.0]], [1.0, -1.0], [np.nan], "many", 2.5, True, [True]])
 def test_bad_radii(radii):
     with pytest.raises(ValueError, match=r"radii(\[\d\])? must be"):
-        HFWLogisticRegressionCV(radii=radii).fit(X2, y2)
+        HFWLogisticRegressionCV("l1", radii=radii).fit(X2, y2)
 
 
 def test_path_takes_no_single_radius():
@@ -223,19 +224,19 @@ def test_path_takes_no_single_radius():
 
 def test_bad_parameters_are_refused_before_any_work():
     with pytest.raises(ValueError, match="corrective must be"):
-        HFWLogisticRegressionCV(corrective="yes").fit(X2, y2)
+        HFWLogisticRegressionCV("l1", corrective="yes").fit(X2, y2)
     with pytest.raises(ValueError, match="constraint must be"):
         HFWLogisticRegressionCV("l3").fit(X2, y2)
     with pytest.raises(ValueError, match=r"scoring must be .* got scoring=\['accuracy', 'roc_auc'\]"):
-        HFWLogisticRegressionCV(scoring=["accuracy", "roc_auc"]).fit("nonsense", None)
+        HFWLogisticRegressionCV("l1", scoring=["accuracy", "roc_auc"]).fit("nonsense", None)
 
 
 def test_a_score_that_is_nan_chooses_no_radius():
     def scoring(model, X, y):
         return np.nan if model.radius == 2.0 else 1.0
 
-    with pytest.raises(ValueError, match=r"score of fold 0 at radius 2 is NaN.* got scoring=<function"):
-        HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=3, scoring=scoring).fit(X2, y2)
+    with pytest.raises(ValueError, match=r"score of fold 1 at radius 2 is NaN.* got scoring=<function"):
+        HFWLogisticRegressionCV("l1", radii=[1.0, 2.0], cv=3, scoring=scoring).fit(X2, y2)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
@@ -281,11 +282,12 @@ def test_a_start_on_the_line_through_two_solutions_is_taken_only_where_it_is_bet
     loss = LogisticLoss(np.sign(design.apply(x) + 0.1), np.full(50, 1 / 50))
     problem = Problem(loss, design, L1Ball(2.0))
     value = problem.at(x).value
-    ahead = _straight_start(problem, [(0.5, 0.5 * x), (1.0, x)], 2.0, value)
+    here = (1.0, x, value)
+    ahead = _straight_start(problem, (0.5, 0.5 * x, np.inf), here, 2.0)
     np.testing.assert_allclose(ahead.x, 2.0 * x)
     assert ahead.value < value
     # The line comes from far away, and leads far away.
-    stays = _straight_start(problem, [(0.5, np.array([0.5, 9.0, 0.0])), (1.0, x)], 2.0, value)
+    stays = _straight_start(problem, (0.5, np.array([0.5, 9.0, 0.0]), np.inf), here, 2.0)
     np.testing.assert_array_equal(stays.x, x)
 
 
@@ -303,3 +305,84 @@ def test_the_default_score_where_probabilities_are_zero():
     expected = -log_loss(y, Certain().predict_proba(None), sample_weight=weights)
     assert found == pytest.approx(expected, rel=1e-9)
     assert np.isfinite(found)
+
+
+class ByRadius:
+    """A score that depends on the radius alone, and counts how often it is asked for."""
+
+    def __init__(self, score):
+        self.score, self.n_calls = score, 0
+
+    def __call__(self, model, X, y):
+        self.n_calls += 1
+        return self.score(model.radius_)
+
+
+def test_the_grid_goes_on_while_scores_rise():
+    rises = HFWLogisticRegressionCV(radii=5, cv=2, tol=1e-2, scoring=ByRadius(lambda radius: radius))
+    with pytest.warns(UserWarning, match="chose the largest radius it tried, .*; scores still rise there"):
+        rises.fit(X2, y2)
+    assert len(rises.radii_) == 10
+    assert rises.scores_.shape == (2, 10)
+    np.testing.assert_allclose(np.diff(np.log(rises.radii_)), np.log(100.0) / 4)
+    assert rises.radius_ == rises.radii_[-1]
+    # The best one lies just beyond the first five.
+    best = rises.radii_[5]
+    peak = ByRadius(lambda radius: -abs(np.log(radius / best)))
+    model = HFWLogisticRegressionCV(radii=5, cv=2, tol=1e-2, scoring=peak).fit(X2, y2)
+    assert model.radius_ == pytest.approx(best)
+    assert len(model.radii_) == 7  # one beyond the best shows that it is the best
+    assert peak.n_calls == 2 * 7  # no radius twice
+    falls = HFWLogisticRegressionCV(radii=5, cv=2, tol=1e-2, scoring=ByRadius(lambda radius: -radius))
+    assert len(falls.fit(X2, y2).radii_) == 5
+
+
+def test_given_radii_are_all():
+    scoring = ByRadius(lambda radius: radius)
+    model = HFWLogisticRegressionCV(radii=[1.0, 2.0], cv=2, tol=1e-2, scoring=scoring).fit(X2, y2)
+    np.testing.assert_array_equal(model.radii_, [1.0, 2.0])
+    assert model.radius_ == 2.0
+
+
+def test_a_rise_within_the_accuracy_of_the_fits_is_none():
+    scoring = ByRadius(lambda radius: 1.0 + 1e-5 * radius / (1.0 + radius))
+    model = HFWLogisticRegressionCV(radii=5, cv=2, tol=1e-4, scoring=scoring).fit(X2, y2)
+    assert len(model.radii_) == 5
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2"])
+def test_a_path_that_goes_on_is_the_same_path(constraint):
+    """The folds are prepared anew, but go on from their solutions."""
+    best = HFWLogisticRegressionCV(constraint, radii=4, cv=3, scoring=lambda *_: 1.0).fit(X2, y2).radii_[-1]
+    scores = {}
+
+    def scoring(model, X, y):
+        scores.setdefault(model.radius_, []).append(-log_loss(y, model.predict_proba(X)))
+        return -abs(np.log(model.radius_ / best))
+
+    went_on = HFWLogisticRegressionCV(constraint, radii=4, cv=3, tol=1e-7, scoring=scoring).fit(X2, y2)
+    assert len(went_on.radii_) == 5
+    at_once = HFWLogisticRegressionCV(constraint, radii=went_on.radii_, cv=3, tol=1e-7).fit(X2, y2)
+    np.testing.assert_allclose([scores[radius] for radius in went_on.radii_], at_once.scores_.T, rtol=1e-12)
+
+
+def test_the_last_fit_starts_from_the_folds():
+    model = HFWLogisticRegressionCV("l2", radii=[1.0, 3.0], cv=5, tol=1e-3).fit(X2, y2)
+    cold = HFWLogisticRegression("l2", model.radius_, tol=1e-3).fit(X2, y2)
+    assert model.trace_["gap"][0] < 0.1 * cold.trace_["gap"][0]
+
+
+def test_progress_names_fold_and_radius(capsys):
+    model = HFWLogisticRegressionCV(radii=[1.0, 3.0], cv=2, verbose=1).fit(X2, y2)
+    lines = capsys.readouterr().out.splitlines()
+    headings = [line for line in lines if "radius" in line]
+    folds = [f"fold {fold} of 2, radius {radius}" for fold in (1, 2) for radius in (1, 3)]
+    assert headings == [*folds, f"all data, radius {model.radius_:g}"]
+
+
+def test_splits_may_be_lists_or_masks():
+    even = np.arange(len(y2)) % 2 == 0
+    masks = [(even, ~even), (~even, even)]
+    lists = [(np.flatnonzero(train).tolist(), np.flatnonzero(test).tolist()) for train, test in masks]
+    scores = [HFWLogisticRegressionCV(radii=[1.0], cv=cv).fit(X2, y2).scores_ for cv in (masks, lists)]
+    np.testing.assert_array_equal(*scores)

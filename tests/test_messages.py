@@ -31,7 +31,7 @@ def classify(constraint="l1", X=X, y=Y, sample_weight=None, **params):
 
 
 def search(radii, **params):
-    return lambda: HFWLogisticRegressionCV(radii=radii, **params).fit(X, Y)
+    return lambda: HFWLogisticRegressionCV("l1", radii=radii, **params).fit(X, Y)
 
 
 def complete(X=ENTRIES, y=VALUES, sample_weight=None, **params):
@@ -81,7 +81,7 @@ WRONG_USES = [
     # Numbers.
     (classify(L1Ball(True)), "radius must be a positive, finite number; got radius=True for L1Ball."),
     (classify(Simplex("5")), "got radius='5' for Simplex."),
-    (classify(radius="5"), "radius must be a finite number above 0; got radius='5'."),
+    (classify(radius="5"), "radius must be 'scale' or a finite number above 0; got radius='5'."),
     (classify(NSupportBall(1.0, True)), "got support_size=True."),
     (
         classify(GroupBall(1.0, [0, 1])),

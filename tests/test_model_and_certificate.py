@@ -48,7 +48,7 @@ def test_the_model_is_the_best_iterate_where_the_last_is_not(X, y, constraint, m
 @pytest.mark.parametrize("corrective", [True, False])
 @pytest.mark.parametrize("tol", [1.0, 0.3])
 def test_a_warm_start_cannot_bring_negative_coefficients_into_the_simplex(X, y, corrective, tol):
-    X = X * np.where(HFWLogisticRegression(radius=3.0).fit(X, y).coef_[0] < 0.0, -1.0, 1.0)
+    X = X * np.where(HFWLogisticRegression("l1", radius=3.0).fit(X, y).coef_[0] < 0.0, -1.0, 1.0)
     X[:, 2] *= -1.0
     model = HFWLogisticRegression("l1", 3.0, warm_start=True).fit(X, y)
     model.coef_ = model.coef_ + (0.1 if len(y) == len(y3) else 0.0)  # the classes' coefficients sum to zero
@@ -116,9 +116,9 @@ def test_the_multiplier_of_a_simplex_that_is_too_large_is_negative():
 def test_the_size_of_the_weights_does_not_matter(X, y, scale):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        plain = HFWLogisticRegression(radius=3.0).fit(X, y)
-        scaled = HFWLogisticRegression(radius=3.0).fit(X, y, np.full(len(y), scale))
-        balanced = HFWLogisticRegression(radius=3.0, class_weight="balanced")
+        plain = HFWLogisticRegression("l1", radius=3.0).fit(X, y)
+        scaled = HFWLogisticRegression("l1", radius=3.0).fit(X, y, np.full(len(y), scale))
+        balanced = HFWLogisticRegression("l1", radius=3.0, class_weight="balanced")
         scaled_balanced = clone(balanced).fit(X, y, np.full(len(y), scale))
         balanced.fit(X, y)
     for model, reference in ((scaled, plain), (scaled_balanced, balanced)):
@@ -144,7 +144,9 @@ def test_the_size_of_the_weights_does_not_matter(X, y, scale):
 def test_objective_is_the_log_loss_for_any_class_weights(class_weight, intercept):
     largest = max(class_weight.values())
     weights = np.array([class_weight[label] / largest for label in y3])
-    model = HFWLogisticRegression(radius=3.0, class_weight=class_weight, fit_intercept=intercept).fit(X3, y3)
+    model = HFWLogisticRegression("l1", radius=3.0, class_weight=class_weight, fit_intercept=intercept).fit(
+        X3, y3
+    )
     assert model.classes_.tolist() == [label for label, weight in class_weight.items() if weight > 0.0]
     assert loss_of(model, X3, y3, weights) == pytest.approx(model.objective_, rel=1e-9)
     assert 0.0 <= model.gap_ == model.objective_ - model.lower_bound_

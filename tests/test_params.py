@@ -213,19 +213,19 @@ def test_more_extreme_scales(scale, radius, step_size):
 
 
 def test_verbose_may_be_a_boolean(capsys):
-    HFWLogisticRegression(verbose=False).fit(X, y)
+    HFWLogisticRegression("l1", verbose=False).fit(X, y)
     assert capsys.readouterr().out == ""
-    HFWLogisticRegression(verbose=True).fit(X, y)
+    HFWLogisticRegression("l1", verbose=True).fit(X, y)
     assert "certified gap" in capsys.readouterr().out
 
 
 def test_bad_parameters_come_before_bad_data():
     with pytest.raises(ValueError, match="radius"):
-        HFWLogisticRegression(radius=-1).fit("nonsense", None)
+        HFWLogisticRegression("l1", radius=-1).fit("nonsense", None)
 
 
 def test_convergence_warning_is_the_only_one():
     with pytest.warns(ConvergenceWarning) as record:
-        HFWLogisticRegression(max_iter=1, tol=0).fit(X, y)
+        HFWLogisticRegression("l1", max_iter=1, tol=0).fit(X, y)
     assert len(record) == 1
     assert record[0].filename == __file__

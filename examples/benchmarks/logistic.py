@@ -212,7 +212,7 @@ def measure(case, X, y, by_columns, repeat):
             runs[peer] = lambda fit=fit, matrix=matrix, tolerance=tolerance: fit(
                 matrix, y, case.strength, tolerance
             )
-    model = HFWLogisticRegression(case.norm, case.radius, tol=ACCURACY, fit_intercept=False)
+    model = HFWLogisticRegression("l1", case.norm, case.radius, tol=ACCURACY, fit_intercept=False)
     runs["skfw"] = lambda: model.fit(X, y)
     model.fit(X, y)
     times = {name: [] for name in runs}

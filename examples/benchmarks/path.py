@@ -62,11 +62,11 @@ def main():
     radii = np.abs(coefs).sum(axis=0)
 
     runs = {
-        "skfw, tol=1e-4": lambda: HFWLogisticRegressionCV(radii=radii, cv=N_FOLDS, fit_intercept=False).fit(
-            X, y
-        ),
+        "skfw, tol=1e-4": lambda: HFWLogisticRegressionCV(
+            "l1", radii=radii, cv=N_FOLDS, fit_intercept=False
+        ).fit(X, y),
         "skfw, tol=1e-6": lambda: HFWLogisticRegressionCV(
-            radii=radii, cv=N_FOLDS, fit_intercept=False, tol=1e-6
+            "l1", radii=radii, cv=N_FOLDS, fit_intercept=False, tol=1e-6
         ).fit(X, y),
         "liblinear": lambda: scikit_learn(X, y, Cs, "liblinear"),
         "celer, tol=1e-4": lambda: celer(X, y, Cs, 1e-4),
