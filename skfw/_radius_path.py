@@ -122,10 +122,10 @@ class RadiusSearchMixin(CallbackReportMixin):
         grid = radius_grid(template, self.radii, problem)
         # What has no weight is no part of the model, and cannot be scored.
         has_weight = template._weights(y, weights) > 0.0
-        every = np.arange(len(y))  # splits may be lists, or masks
+        every = np.arange(len(y))  # a part of a split may be a list, or a mask
         splits = list(check_cv(self.cv, y, classifier=is_classifier(template)).split(X, y))
         folds = [
-            _Fold(f"fold {number} of {len(splits)}, ", every[train], every[test][has_weight[test]])
+            _Fold(f"fold {number} of {len(splits)}, ", train, every[test][has_weight[test]])
             for number, (train, test) in enumerate(splits, start=1)
         ]
         if not all(len(fold.test) for fold in folds):

@@ -191,6 +191,17 @@ def test_a_fit_interrupted_before_its_first_iterate_is_no_fit():
         model.predict(X)
 
 
+def test_a_sample_takes_no_time_that_is_not_there():
+    OwnBall.pause = 0.02
+    with pytest.warns(ConvergenceWarning, match="max_time"):
+        HFWLogisticRegression(OwnBall(), tol=1e-9, max_time=1e-9).fit(MANY_X, MANY_Y)
+    assert OwnBall.calls == 1
+    OwnBall.calls = 0
+    with pytest.warns(ConvergenceWarning, match="max_time"):
+        HFWLogisticRegression(OwnBall(), tol=1e-9, max_time=0.05).fit(MANY_X, MANY_Y)
+    assert 1 < OwnBall.calls <= 5  # in the samples of a sample, and then once in each
+
+
 @EACH
 def test_a_fit_ends_with_its_time(estimator, ball, data, other):
     OwnBall.pause = 0.02

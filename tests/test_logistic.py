@@ -373,3 +373,18 @@ def test_a_small_unit_does_not_set_the_default_radius(constraint):
 def test_the_default_of_immense_and_tiny_features(size):
     model = HFWLogisticRegression(tol=1e-2).fit(size * X2, y2)
     assert model.objective_ < 0.5 * np.log(2.0)
+
+
+def test_the_default_radius_of_a_simplex_with_a_flat_side():
+    """All slopes are positive, and one is next to nothing: there is nothing to win by going there."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 2
+    X = np.column_stack([1.0 - y + 0.1 * rng.normal(size=200), 1e-9 * (1.0 - y) + rng.permutation(y)])
+    model = HFWLogisticRegression("simplex", fit_intercept=False).fit(X - X.mean(axis=0), y)
+    assert model.radius_ < 100.0
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e307])
+def test_the_default_radius_with_absurd_weights(weight):
+    model = HFWLogisticRegression().fit(X2, y2, np.full(len(y2), weight))
+    assert 0.1 < model.radius_ / HFWLogisticRegression().fit(X2, y2).radius_ < 1e2

@@ -206,7 +206,9 @@ def test_an_error_ends_the_work_of_all(always_helped):
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), thread_pool():
             map_blocks(fail, range(10**5))
-        assert len(calls) < 10**4
+        n_calls = len(calls)
+        time.sleep(0.05)
+        assert len(calls) <= n_calls + 1  # that of a block which was taken before
         assert blas_threads() == {2}
 
 
@@ -224,14 +226,16 @@ def test_one_thread_has_no_helpers(always_helped):
 
 
 def test_two_computations_at_the_same_time():
-    entered = [Event(), Event()]
+    entered, calls = [Event(), Event()], []
 
     def meet(me):
+        calls.append(me)
         entered[me].set()
         return entered[1 - me].wait(LONG)
 
     with thread_pool():
         assert run_both(lambda: meet(0), lambda: meet(1)) == (True, True)
+    assert sorted(calls) == [0, 1]
 
 
 def test_helpers_are_as_quiet_as_their_caller(always_helped):
