@@ -391,3 +391,27 @@ def test_what_is_returned_is_the_loss_of_the_matrix_whatever_its_terms():
     left, values, right = result.x.svd()
     matrix = (left * values) @ right.T
     assert problem.loss.evaluate(matrix.ravel()).value == pytest.approx(result.objective, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"problem": np.eye(3)}, r"problem must be a Problem, such as Problem\(loss, data, constraint\)"),
+        ({"momentum": "weighted"}, r"momentum must be a Momentum, such as Weighted\(\); got"),
+        ({"step_rule": LineSearch}, r"step_rule must be a StepRule, such as LineSearch\(\); got"),
+        ({"corrector": True}, r"corrector must be a Corrector, such as best_corrector\(problem\); got"),
+        ({"start": np.zeros(3)}, r"start must be a Point, such as problem.at\(x\); got"),
+        ({"max_iter": -1}, "max_iter must be at least 0; got max_iter=-1"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_arguments_of_the_wrong_kind(arguments, message):
+    given = {"problem": problem("squared", "l2", False).problem, **arguments}
+    with pytest.raises((TypeError, ValueError), match=message):
+        frank_wolfe(**given)
+
+
+def test_a_result_is_shown_in_one_line():
+    result = frank_wolfe(problem("squared", "l2", False).problem, max_iter=3)
+    expected = f"Result(status='max_iter', n_iter=3, objective={result.objective:.6g}, gap={result.gap:.3g})"
+    assert repr(result) == expected
