@@ -508,7 +508,7 @@ def _completed(model, X, y):
     completed += model.row_biases_[:, np.newaxis] + model.column_biases_
     return {
         "observed": entries_to_matrix(observed, np.asarray(y)[seen], shape),
-        "completed": completed if model.clip is None else np.clip(completed, *model.clip),
+        "completed": model._clipped(completed),
     }
 
 

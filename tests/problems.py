@@ -7,10 +7,11 @@ variable, and each set written as smooth inequalities in a lifted space. Nothing
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import logsumexp, xlogy
 
 from skfw.engine import (
     Adaptive,
@@ -28,6 +29,7 @@ from skfw.engine import (
     NuclearBall,
     ParameterFree,
     Problem,
+    SeparableLoss,
     Simplex,
     SquaredLoss,
     Uniform,
@@ -74,6 +76,27 @@ def data():
     labels = np.argmax(X @ rng.normal(size=(N_FEATURES, N_CLASSES)) + rng.normal(size=(N_SAMPLES, 3)), axis=1)
     targets = X @ [1.0, 0.0, -1.0, 0.5] + rng.normal(size=N_SAMPLES) + 1.0
     return X, weights / weights.sum(), signs, labels, targets
+
+
+@dataclass(frozen=True)
+class Poisson(SeparableLoss):
+    """Counts whose expectation is the exponential of the prediction; curvature and values know no bounds."""
+
+    curvature: ClassVar[float] = np.inf
+    largest_prediction: ClassVar[float] = 600.0
+
+    def sample_value(self, predictions):
+        return np.exp(predictions) - self.targets * predictions
+
+    def sample_slope(self, predictions):
+        return np.exp(predictions) - self.targets
+
+    def sample_curvature(self, slope):
+        return np.maximum(slope + self.targets, 0.0)
+
+    def sample_conjugate(self, slope):
+        mean = np.maximum(slope + self.targets, 0.0)
+        return xlogy(mean, mean) - mean
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from problems import N_CLASSES, N_SAMPLES, data
-from scipy.special import xlogy
+from problems import N_CLASSES, N_SAMPLES, Poisson, data
 
 from skfw.engine import (
     BiasedSquaredLoss,
@@ -403,27 +402,6 @@ class Quadratic(SeparableLoss):
 
     def sample_conjugate(self, slope):
         return slope * (0.5 * slope + self.targets)
-
-
-@dataclass(frozen=True)
-class Poisson(SeparableLoss):
-    """Without bounds of value and curvature."""
-
-    curvature = np.inf
-    largest_prediction = 600.0
-
-    def sample_value(self, predictions):
-        return np.exp(predictions) - self.targets * predictions
-
-    def sample_slope(self, predictions):
-        return np.exp(predictions) - self.targets
-
-    def sample_curvature(self, slope):
-        return np.maximum(slope + self.targets, 0.0)
-
-    def sample_conjugate(self, slope):
-        mean = np.maximum(slope + self.targets, 0.0)
-        return xlogy(mean, mean) - mean
 
 
 def losses(intercept):

@@ -538,3 +538,12 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         ConvergenceDisplay(trace={}).plot()
+
+
+@pytest.mark.parametrize("clip", [(0.0, None), (None, 0.5), (None, None)])
+def test_a_completed_matrix_is_clipped_as_predictions_are(clip):
+    entries = np.argwhere(np.ones((6, 5)))
+    values = np.random.default_rng(0).normal(size=len(entries))
+    model = HFWMatrixCompletion(clip=clip, random_state=0).fit(entries, values)
+    display = CompletionDisplay.from_estimator(model, entries, values)
+    np.testing.assert_allclose(display.matrices["completed"].ravel(), model.predict(entries))

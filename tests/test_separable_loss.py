@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from scipy.special import xlogy
+from problems import Poisson
 
 from skfw.engine import (
     AveragePlane,
@@ -55,26 +55,6 @@ class Huber(SeparableLoss):
 
     def sample_conjugate(self, slope):
         return slope * (0.5 * slope + self._goals)
-
-
-@dataclass(frozen=True)
-class Poisson(SeparableLoss):
-    """Counts whose expectation is the exponential of the prediction; curvature and values know no bounds."""
-
-    curvature: ClassVar[float] = np.inf
-
-    def sample_value(self, predictions):
-        return np.exp(predictions) - self.targets * predictions
-
-    def sample_slope(self, predictions):
-        return np.exp(predictions) - self.targets
-
-    def sample_curvature(self, slope):
-        return np.maximum(slope + self.targets, 0.0)
-
-    def sample_conjugate(self, slope):
-        mean = np.maximum(slope + self.targets, 0.0)
-        return xlogy(mean, mean) - mean
 
 
 N = 30

@@ -12,7 +12,7 @@ from .._certificate import Cut
 from .._costs import cholesky
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Hessian, Point, Rows
-from .._sums import inner
+from .._sums import TINY, inner
 from ._newton_step import GRAM_PRODUCTS, precision, towards
 
 _MAX_PRODUCTS = 100
@@ -22,7 +22,6 @@ _STALE = 5
 _SHRINKAGE = 0.99
 _RIDGE = 1e-12
 _ON_SPHERE = 1e-9
-_TINY = float(np.finfo(np.float64).tiny)
 
 
 @final
@@ -49,7 +48,7 @@ class EuclideanBall(Corrector):
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Take a Newton step; none where squares of the radius are no numbers."""
-        if not _TINY < self.radius * self.radius < np.inf:
+        if not TINY < self.radius * self.radius < np.inf:
             return point
         self._first_value = self._first_value or point.value
         x, gradient, design = point.x, newest.direction, self.problem.data
@@ -106,7 +105,7 @@ class EuclideanBall(Corrector):
         """Return a map that is about the inverse of the Hessian plus `shift` times the identity."""
         design = self.problem.data
         diagonal = design.squares(hessian.diagonal) + shift
-        diagonal += _RIDGE * diagonal.max() + np.finfo(np.float64).tiny
+        diagonal += _RIDGE * diagonal.max() + TINY
 
         def by_diagonal(residual: Array) -> Array:
             result: Array = residual / diagonal

@@ -20,7 +20,7 @@ from .._certificate import Cut
 from .._eigenvalues import start_noise
 from .._problem import Problem
 from .._protocols import Array, Corrector, Entries, Evaluation, Point
-from .._sums import inner
+from .._sums import TINY, inner
 from .._threads import run_both
 
 # New singular vectors at once: this many, or this share of those already there if that is more.
@@ -42,7 +42,6 @@ _WORTH_A_THREAD = 500_000
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
 _SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-5
-_TINY = float(np.finfo(np.float64).tiny)
 # Steps that a search along a direction tries first, and how often it refines the best.
 _STEPS = np.geomspace(2.0**-30, 2.0**6, 73)
 _REFINEMENTS, _FINER = 2, 17
@@ -145,7 +144,7 @@ class FactorDescent(Corrector):
         left, values, right = FactoredMatrix(left, right, np.ones(left.shape[1])).svd()
         kept = np.cumsum(values[::-1])[::-1] > negligible
         total = min(float(values.sum()), self.radius)
-        values = values[kept] * (total / max(float(values[kept].sum()), _TINY))
+        values = values[kept] * (total / max(float(values[kept].sum()), TINY))
         result: Array = np.vstack([left[:, kept], right[:, kept]]) * np.sqrt(values) / self._weights
         return result
 
@@ -206,7 +205,7 @@ class FactorDescent(Corrector):
                 # One number for a row of a factor: it does not depend on the basis the factors have.
                 means = np.mean(model.factors**2, axis=1, keepdims=True)
                 diagonal = self.loss.curvature * self._times(weights, means)
-                shift = max(multiplier, _SHIFT * float(np.mean(diagonal / squares)), _TINY)
+                shift = max(multiplier, _SHIFT * float(np.mean(diagonal / squares)), TINY)
                 scale = 1.0 / (diagonal + shift * squares)
             step = -scale * slope
             fall = -float(np.vdot(slope, step))
