@@ -1,7 +1,9 @@
-"""Print the lower bounds in pyproject.toml, of the package and its tests, as exact requirements."""
+"""Print the lower bounds in pyproject.toml, of the package and of some extras, as exact requirements."""
 
+import sys
 import tomllib
 
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
-print(*(r.replace(">=", "==") for r in project["dependencies"] + project["optional-dependencies"]["test"]))
+lists = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in sys.argv[1:])]
+print(*(requirement.replace(">=", "==") for requirements in lists for requirement in requirements))

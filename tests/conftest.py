@@ -1,4 +1,4 @@
-"""One thread for BLAS, and where the real data lies, for the tests that use it."""
+"""One thread for BLAS, compiled code where asked for, and the real data for the tests that use it."""
 
 import bz2
 import os
@@ -14,6 +14,19 @@ def one_blas_thread():
     """A call in threads takes as long as its slowest one: beside other work tests took 50 times longer."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--compiled", action="store_true", help="use numba in matrix completion, however few the entries"
+    )
+
+
+@pytest.fixture(autouse=True)
+def compiled_if_asked_for(request, monkeypatch):
+    if request.config.getoption("--compiled"):
+        for name in ("_MANY_ENTRIES", "_MANY_ENTRIES_ONCE"):
+            monkeypatch.setattr(f"skfw.engine.data._kernels.{name}", 0)
 
 
 def data_folder():

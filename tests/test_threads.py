@@ -22,7 +22,7 @@ from skfw.engine import (
     sample_start,
     thread_pool,
 )
-from skfw.engine._threads import map_blocks, run_both
+from skfw.engine._threads import map_blocks
 
 X, y = load_breast_cancer(return_X_y=True)
 X = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -222,27 +222,11 @@ def test_short_work_is_not_shared(monkeypatch):
 def test_one_thread_has_no_helpers(always_helped):
     with threadpool_limits(1, user_api="blas"), thread_pool():
         assert set(map_blocks(lambda _: current_thread(), range(100))) == {main_thread()}
-        assert run_both(current_thread, current_thread) == (main_thread(), main_thread())
-
-
-def test_two_computations_at_the_same_time():
-    entered, calls = [Event(), Event()], []
-
-    def meet(me):
-        calls.append(me)
-        entered[me].set()
-        return entered[1 - me].wait(LONG)
-
-    with thread_pool():
-        assert run_both(lambda: meet(0), lambda: meet(1)) == (True, True)
-    assert sorted(calls) == [0, 1]
 
 
 def test_helpers_are_as_quiet_as_their_caller(always_helped):
     """NumPy's settings belong to a thread."""
-    huge = np.array([1e300])
     with np.errstate(all="ignore"), thread_pool():
-        assert np.isinf(run_both(lambda: huge * huge, lambda: huge * huge)).all()
         settings = map_blocks(lambda _: time.sleep(0.001) or (current_thread(), np.geterr()), range(50))
     assert len({thread for thread, _ in settings}) == 2
     assert all(set(setting.values()) == {"ignore"} for _, setting in settings)

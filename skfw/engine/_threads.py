@@ -125,15 +125,6 @@ def add_up(results: Iterable[Array]) -> Array:
     return total
 
 
-def run_both(first: Callable[[], _Result], second: Callable[[], _Result]) -> tuple[_Result, _Result]:
-    """Return the results of two long computations, at the same time where there is a helper."""
-    if _helpers.pool is None:
-        return first(), second()
-    later = _helpers.pool.submit(_quietly(second))
-    result = first()
-    return result, second() if later.cancel() else later.result()
-
-
 def _quietly(function: Callable[[], _Result]) -> Callable[[], _Result]:
     """Return the function with NumPy's settings of this thread, which has asked for no warnings perhaps."""
     settings = np.geterr()

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._protocols import Array
+from ._kernels import times
 
 
 @final
@@ -71,7 +72,7 @@ class EntryMatrix:
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, EntryMatrix):
             return (self.matrix @ other.matrix).toarray()
-        return self.matrix @ other
+        return times(self.matrix, other)
 
     def _with(self, entries: npt.NDArray[Any]) -> EntryMatrix:
         stored = entries, self.matrix.indices, self.matrix.indptr
