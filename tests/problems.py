@@ -5,18 +5,22 @@ variable, and each set written as smooth inequalities in a lifted space. Nothing
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import logsumexp, xlogy
 
 from skfw.engine import (
     Adaptive,
+    BiasedSquaredLoss,
     Constant,
     Directional,
+    FeaturedEntries,
+    FeatureMap,
     GroupBall,
     L1Ball,
     L2Ball,
@@ -27,6 +31,7 @@ from skfw.engine import (
     NoMomentum,
     NSupportBall,
     NuclearBall,
+    ObservedEntries,
     ParameterFree,
     Problem,
     SeparableLoss,
@@ -34,6 +39,7 @@ from skfw.engine import (
     SquaredLoss,
     Uniform,
     Weighted,
+    WeightedNuclearBall,
     design_matrix,
 )
 
@@ -65,6 +71,17 @@ PROBLEMS = [
     for constraint in CONSTRAINTS
     for intercept in (False, True)
     if loss == "multinomial" or constraint != "nuclear"
+]
+# The penalties of biases of rows and of columns.
+PENALTIES = (0.02, 0.05)
+# Completion of a matrix: what has features, and which loss and ball.
+COMPLETIONS = [
+    ("none", "squared", "plain"),
+    ("rows", "squared", "plain"),
+    ("columns", "squared", "weighted"),
+    ("both", "squared", "plain"),
+    ("both", "biased", "weighted"),
+    ("constant", "biased", "plain"),
 ]
 
 
@@ -131,6 +148,79 @@ def problem(loss_name, constraint_name, intercept):
         {"logistic": 0.25, "multinomial": 0.5, "squared": 1.0}[loss_name] * spectral,
         _optimum(loss_name, constraint_name, intercept),
     )
+
+
+@cache
+def completion(features, loss_name, ball_name, scale=1.0):
+    """Complete a small matrix whose rows and columns have features, of any size; some entries occur twice."""
+    rng, shape = np.random.default_rng(7), (9, 7)
+    rows, columns = np.nonzero(rng.uniform(size=shape) < 0.6)
+    rows, columns = np.append(rows, rows[:5]), np.append(columns, columns[:5])
+    sides = [
+        scale * features_of(features, side, length, rng)
+        for side, length in zip(("rows", "columns"), shape, strict=True)
+    ]
+    truth = rng.normal(size=(shape[0], 2)) @ rng.normal(size=(2, shape[1]))
+    targets = truth[rows, columns] + 0.5 * rng.normal(size=len(rows))
+    weights = rng.uniform(0.5, 2.0, len(rows))
+    weights /= weights.sum()
+
+    entries = ObservedEntries(rows, columns, shape)
+    maps = [FeatureMap(sparse.csr_matrix(side)) for side in sides]
+    data = entries if features == "none" else FeaturedEntries(entries, *maps)
+    loss = SquaredLoss(targets, weights)
+    if loss_name == "biased":
+        loss = BiasedSquaredLoss(targets, weights, entries, *PENALTIES)
+    radius = 2.0 / max(1.0, scale) ** sum(bool(side.any()) for side in sides)
+    ball, ball_weights = NuclearBall(radius), [np.ones(length) for length in data.shape]
+    if ball_name == "weighted":
+        ball_weights = [rng.uniform(0.5, 2.0, length) for length in data.shape]
+        ball = WeightedNuclearBall(radius, *ball_weights)
+
+    # The same in dense matrices: half of (z - y)^T H (z - y), where H is the second derivative that the
+    # biases leave of the weights, and z = X w, where w is the matrix in units of the ball.
+    left, right = (np.hstack([np.eye(len(side)), side]) for side in sides)
+    images = np.einsum("ij,ik->ijk", left[rows], right[columns]) * radius
+    X = images / np.multiply.outer(*ball_weights)
+    H = np.diag(weights)
+    if loss_name == "biased":
+        groups = np.hstack([np.eye(shape[0])[rows], np.eye(shape[1])[columns]])
+        H = np.linalg.inv(
+            np.diag(1.0 / weights) + groups @ np.diag(1.0 / np.repeat(PENALTIES, shape)) @ groups.T
+        )
+
+    def value_and_gradient(w):
+        error = np.tensordot(X, w, 2) - targets
+        return 0.5 * error @ H @ error, np.tensordot(H @ error, X, 1)
+
+    optimum = nuclear_optimum(value_and_gradient, largest_eigenvalue(X, H), data.shape, 1.0)
+    lipschitz = largest_eigenvalue(images, np.diag(weights)) / radius / radius
+    return KnownProblem(Problem(loss, data, ball), lipschitz, optimum)
+
+
+def largest_eigenvalue(images, weights):
+    """Return that of the second derivative in the models, given that in the predictions."""
+    flat = images.reshape(len(images), -1)
+    return float(np.linalg.eigvalsh(flat.T @ weights @ flat)[-1])
+
+
+# What makes each of them, by name.
+KNOWN_PROBLEMS = {
+    "-".join(map(str, names)): partial(make, *names)
+    for make, listed in ((problem, PROBLEMS), (completion, COMPLETIONS))
+    for names in listed
+}
+
+
+def features_of(kind, side, length, rng):
+    """Return the features of rows or of columns."""
+    if kind == "zero":
+        return np.zeros((length, 3))
+    if kind == "constant":
+        return np.ones((length, 1))
+    if kind in (side, "both"):
+        return rng.normal(size=(length, 3)) * (rng.uniform(size=(length, 3)) < 0.7)
+    return np.zeros((length, 0))
 
 
 def reference_loss(loss_name, x, intercept):
@@ -267,21 +357,62 @@ def _lifting(constraint, name, size):
 
 
 def dense_completion(shape, rows, columns, y, weights, radius):
-    """Accelerated projected gradient on the full matrix, until it no longer moves."""
+    """Return the smallest weighted mean square of entries in a nuclear-norm ball, by dense matrices."""
+
+    def value_and_gradient(x):
+        gradient, error = np.zeros(shape), x[rows, columns] - y
+        gradient[rows, columns] = weights * error
+        return 0.5 * weights @ error**2, gradient
+
+    return nuclear_optimum(value_and_gradient, weights.max(), shape, radius)
+
+
+def nuclear_optimum(value_and_gradient, lipschitz, shape, radius):
+    """Minimise over a nuclear-norm ball by accelerated projected gradients, until nothing moves any more."""
     x = previous = np.zeros(shape)
     value = np.inf
     t = 1.0
     for _ in range(20_000):
         t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
         ahead = x + (t - 1) / t_next * (x - previous)
-        gradient = np.zeros(shape)
-        gradient[rows, columns] = weights * (ahead[rows, columns] - y)
-        left, values, right = np.linalg.svd(ahead - gradient / weights.max(), full_matrices=False)
+        _, gradient = value_and_gradient(ahead)
+        left, values, right = np.linalg.svd(ahead - gradient / lipschitz, full_matrices=False)
         previous, x, t = x, (left * project_simplex(values, radius)) @ right, t_next
-        new = 0.5 * weights @ (x[rows, columns] - y) ** 2
+        new, _ = value_and_gradient(x)
         if new > value:
             t = 1.0
         if abs(value - new) <= 1e-13 * new:
+            break
+        value = new
+    return new
+
+
+def dense_featured_completion(A, C, rows, columns, y, weights, radius, penalty=None):
+    """The smallest loss of ``A W C^T`` with the sum of the singular values of W at most `radius`.
+
+    With a penalty there are biases of the rows and the columns of the matrix, which are eliminated: the loss
+    is ``(z - y)^T H (z - y) / 2`` then. Accelerated projected gradient, until it no longer moves.
+    """
+    H = np.diag(weights)
+    if penalty is not None:
+        biases = np.hstack([np.eye(len(A))[rows], np.eye(len(C))[columns]])
+        ridge = biases.T @ H @ biases + penalty * np.eye(biases.shape[1])
+        H = H - H @ biases @ np.linalg.solve(ridge, biases.T @ H)
+    steepest = np.linalg.norm(H, 2) * np.linalg.norm(A, 2) ** 2 * np.linalg.norm(C, 2) ** 2
+    x = previous = np.zeros((A.shape[1], C.shape[1]))
+    value, t = np.inf, 1.0
+    for _ in range(50_000):
+        t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
+        ahead = x + (t - 1) / t_next * (x - previous)
+        residual = np.zeros((len(A), len(C)))
+        residual[rows, columns] = H @ ((A @ ahead @ C.T)[rows, columns] - y)
+        left, values, right = np.linalg.svd(ahead - A.T @ residual @ C / steepest, full_matrices=False)
+        previous, x, t = x, (left * project_simplex(values, radius)) @ right, t_next
+        errors = (A @ x @ C.T)[rows, columns] - y
+        new = 0.5 * errors @ H @ errors
+        if new > value:
+            t = 1.0
+        if abs(value - new) <= 1e-14 * new:
             break
         value = new
     return new

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from problems import MOMENTA, PROBLEMS, STEPS, problem
+from problems import KNOWN_PROBLEMS, MOMENTA, STEPS, problem
 
 from skfw.engine import (
     AveragePlane,
@@ -35,7 +35,7 @@ N_ITER = 40
 # The optima come from another solver and are known to about this.
 KNOWN_TO = 1e-9
 
-every_problem = pytest.mark.parametrize("names", PROBLEMS, ids=lambda names: "-".join(map(str, names)))
+every_problem = pytest.mark.parametrize("make", KNOWN_PROBLEMS.values(), ids=KNOWN_PROBLEMS)
 every_step = pytest.mark.parametrize("step", [*STEPS, "smooth"])
 # Plain Frank-Wolfe has no past to forget, and an adaptive weight forgets it by itself.
 FORGETTING = ("weighted", "uniform", "constant")
@@ -65,8 +65,8 @@ def run(p, momentum, step, extra="none", **options):
 @every_problem
 @every_momentum
 @every_step
-def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, extra):
-    p = problem(*names)
+def test_bound_is_below_the_optimum_and_rates_hold(make, momentum, step, extra):
+    p = make()
     feasible = []
     result = run(
         p, momentum, step, extra, callback=lambda state: feasible.append(is_feasible(p, state.x)) and None
@@ -86,7 +86,8 @@ def test_bound_is_below_the_optimum_and_rates_hold(names, momentum, step, extra)
     assert gap.min() >= 0.0
     assert result.lower_bound == bound[-1]
     assert result.objective == pytest.approx(best[-1], rel=1e-12)
-    assert p.problem.at(result.x).value == pytest.approx(result.objective, rel=1e-12)
+    # Biases of rows and columns are not found to more digits from another start.
+    assert p.problem.at(result.x).value == pytest.approx(result.objective, rel=1e-10)
 
     k = np.arange(1, len(objective))
     guaranteed = (objective - bound)[1:]
@@ -114,9 +115,9 @@ def is_feasible(p, x):
 
 
 @every_problem
-def test_gap_closes(names):
+def test_gap_closes(make):
     """Bound and objective meet: neither is a loose one."""
-    p = problem(*names)
+    p = make()
     result = frank_wolfe(p.problem, max_iter=3000, tolerance=1e-3)
     assert result.status == "converged"
     assert result.objective - p.optimum <= result.gap <= 1e-3

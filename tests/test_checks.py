@@ -536,6 +536,10 @@ WRONG_LOSSES = {
         quadratic(curvature_bound=lambda self, c: 0.9 * Quadratic.curvature_bound(self, c)),
         "curvature_bound returns",
     ),
+    "not quadratic": (
+        type("Wrong", (LogisticLoss,), {"is_quadratic": True})(*data()[2:0:-1]),
+        "is_quadratic is True, but",
+    ),
     "small size": (with_evaluation(lambda e, loss: replace(e, size=0.9 * e.size)), "evaluate: size is"),
     "small offset_size": (
         with_evaluation(lambda e, loss: replace(e, offset_size=0.9 * abs(e.offset))),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import PROBLEMS, problem
+from problems import KNOWN_PROBLEMS, problem
 from scipy import sparse
 
 from skfw.engine import (
@@ -40,9 +40,9 @@ def improve(corrector, point, gap=None):
     return corrector.improve(point, newest, point.value - newest.bound if gap is None else gap)
 
 
-@pytest.mark.parametrize("names", PROBLEMS, ids=lambda names: "-".join(map(str, names)))
-def test_a_certified_optimum_in_few_iterations(names):
-    p = problem(*names)
+@pytest.mark.parametrize("make", KNOWN_PROBLEMS.values(), ids=KNOWN_PROBLEMS)
+def test_a_certified_optimum_in_few_iterations(make):
+    p = make()
     result = solve(p.problem, tolerance=1e-8)
     assert result.status == "converged"
     assert result.n_iter <= 30

@@ -2,14 +2,18 @@
 
 import numpy as np
 import pytest
-from problems import dense_completion
-from threadpoolctl import threadpool_limits
+from problems import Poisson, dense_completion
+from scipy import sparse
 
 from skfw.engine import (
+    ActiveAtoms,
     Adaptive,
     AveragePlane,
     BiasedSquaredLoss,
     FactorDescent,
+    FeaturedEntries,
+    FeatureMap,
+    LogisticLoss,
     NoMomentum,
     NuclearBall,
     ObservedEntries,
@@ -108,17 +112,6 @@ def test_single_precision_serves_until_the_gap_is_small(shape, monkeypatch):
     assert ball.norm(result.x) <= ball.radius * (1.0 + 1e-12)
     assert np.all(result.trace["lower_bound"] <= optimum + 1e-9 * null)
     assert np.all(result.trace["objective"] >= optimum - 1e-9 * null)
-
-
-def test_two_threads_give_the_same_bits(monkeypatch):
-    entries, values, weights, _ = completion((130, 150))
-    loss, ball = SquaredLoss(values, weights), NuclearBall(0.6 * np.linalg.norm(values))
-    problem, runs = Problem(loss, entries, ball), []
-    for many in (1, 10**9):
-        monkeypatch.setattr("skfw.engine.correctors._factor_descent._WORTH_A_THREAD", many)
-        with threadpool_limits(2, user_api="blas"):
-            runs.append(frank_wolfe(problem, corrector=best_corrector(problem), max_iter=5))
-    np.testing.assert_array_equal(runs[0].predictions, runs[1].predictions)
 
 
 @pytest.mark.parametrize("scale", [1e-60, 1e60])
@@ -234,3 +227,111 @@ def test_an_optimum_inside_of_the_ball():
         point = corrector.improve(point, newest, point.value)
     assert point.value <= 1e-18 * problem.null.value
     assert problem.constraint.norm(point.x) == pytest.approx(norm, rel=1e-6)
+
+
+def with_features(entries, scale=1.0):
+    """Return the same entries, of a matrix whose rows and columns have features; the first most of them."""
+    rng, maps = np.random.default_rng(0), []
+    for length in entries.shape:
+        features = rng.normal(size=(length, 4)) * (rng.uniform(size=(length, 4)) < 0.5)
+        features[:, 0] = rng.uniform(size=length) < 0.9
+        maps.append(FeatureMap(sparse.csr_matrix(scale * features)))
+    return FeaturedEntries(entries, *maps)
+
+
+@pytest.mark.parametrize("n_entries", [1, 10**9], ids=["single", "double"])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_with_features_the_optimum_is_the_same_as_without_corrector(shape, biased, n_entries, monkeypatch):
+    monkeypatch.setattr("skfw.engine.correctors._factor_descent._MANY_ENTRIES", n_entries)
+    entries, values, weights, _ = completion(SHAPES[shape], ordered=False)
+    loss = SquaredLoss(values, weights)
+    if biased:
+        loss = BiasedSquaredLoss(values + 2.0, weights, entries, 1e-3, 1e-3)
+    ball = NuclearBall(0.2 * np.linalg.norm(values))
+    problem, norms = Problem(loss, with_features(entries), ball), []
+    null = problem.null.value
+    result = frank_wolfe(
+        problem,
+        corrector=best_corrector(problem),
+        tolerance=1e-5 * null,
+        max_iter=40,
+        callback=lambda state: norms.append(ball.norm(state.x)),
+    )
+    assert result.status == "converged"
+    assert max(norms) <= ball.radius * (1 + 1e-12)
+    assert loss.evaluate(problem.data.apply(result.x)).value == pytest.approx(result.objective, rel=1e-9)
+    plain = frank_wolfe(problem, max_iter=100)
+    assert plain.lower_bound <= result.objective <= plain.objective
+    assert result.lower_bound <= plain.objective
+    assert result.gap < 0.01 * plain.gap
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+def test_features_of_another_size_than_ids(scale):
+    """A few of them make most of the second derivative, and must not hold up all else."""
+    entries, values, weights, _ = completion((60, 50))
+    problem = Problem(SquaredLoss(values, weights), with_features(entries, scale), NuclearBall(5.0))
+    null = problem.null.value
+    result = frank_wolfe(
+        problem, momentum=Adaptive(), corrector=best_corrector(problem), tolerance=1e-2 * null, max_iter=40
+    )
+    assert result.status == "converged"
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_a_loss_that_is_not_quadratic(features):
+    """Steps come from the quadratic upper bound."""
+    entries, values, weights, _ = completion((40, 30))
+    loss, ball = LogisticLoss(np.sign(values), weights), NuclearBall(40.0)
+    assert not loss.is_quadratic
+    problem = Problem(loss, with_features(entries) if features else entries, ball)
+    corrector, null = best_corrector(problem), problem.null.value
+    assert isinstance(corrector, FactorDescent)
+    result = frank_wolfe(problem, corrector=corrector, tolerance=1e-4 * null, max_iter=60)
+    assert result.status == "converged"
+    assert np.diff(result.trace["objective"]).max() <= 0.0
+    plain = frank_wolfe(problem, max_iter=60)
+    assert max(plain.lower_bound, result.lower_bound) <= min(plain.objective, result.objective)
+    assert result.gap < 0.1 * plain.gap
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_without_a_quadratic_upper_bound_atoms_are_weighed_instead(features):
+    entries, values, weights, _ = completion((30, 20))
+    loss = Poisson(np.floor(np.exp(np.clip(values, -2.0, 2.0))), weights)
+    problem = Problem(loss, with_features(entries) if features else entries, NuclearBall(10.0))
+    corrector = best_corrector(problem)
+    assert isinstance(corrector, ActiveAtoms)
+    result = frank_wolfe(problem, corrector=corrector, max_iter=40)
+    plain = frank_wolfe(problem, max_iter=40)
+    assert max(plain.lower_bound, result.lower_bound) <= result.objective <= plain.objective
+    assert result.gap < 0.5 * plain.gap
+
+
+@pytest.mark.parametrize("scale, kind", [(1e-12, np.float32), (1e12, np.float64), (1e40, np.float64)])
+def test_features_beyond_single_precision(scale, kind, monkeypatch):
+    """Tiny ones are nothing beside the ids."""
+    monkeypatch.setattr("skfw.engine.correctors._factor_descent._MANY_ENTRIES", 1)
+    kinds, descend = [], FactorDescent._descend
+
+    def spy(self, model, gap):
+        kinds.append(model.factors.dtype)
+        return descend(self, model, gap)
+
+    monkeypatch.setattr(FactorDescent, "_descend", spy)
+    entries, values, weights, _ = completion((30, 20))
+    problem = Problem(SquaredLoss(values, weights), with_features(entries, scale), NuclearBall(5.0))
+    result = frank_wolfe(problem, corrector=best_corrector(problem), max_iter=3)
+    assert result.objective < problem.null.value
+    assert kinds[0] == kind
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e-100, 1e100])
+def test_the_corrector_works_at_every_scale(scale):
+    entries, values, weights, _ = completion((30, 20))
+    ball = NuclearBall(0.6 * scale * np.linalg.norm(values))
+    problem = Problem(SquaredLoss(scale * values, weights), entries, ball)
+    tolerance = 1e-6 * problem.null.value
+    result = frank_wolfe(problem, corrector=best_corrector(problem), tolerance=tolerance, max_iter=6)
+    assert result.status == "converged"

@@ -44,8 +44,8 @@ def test_products_with_repeated_entries():
 def test_entries_of_a_product(shape, share, rank, blocks, monkeypatch):
     """Few, many or most of all entries, which are computed in different ways, in one block or several."""
     if blocks == "small":
-        for name in ("_FULL_BLOCK", "_GATHERED_BLOCK"):
-            monkeypatch.setattr(f"skfw.engine.data._observed_entries.{name}", 250)
+        for name in ("_observed_entries._FULL_BLOCK", "_kernels._GATHERED_BLOCK"):
+            monkeypatch.setattr(f"skfw.engine.data.{name}", 250)
     rng = np.random.default_rng(0)
     rows, columns = np.nonzero(rng.uniform(size=shape) < share)
     left, right = rng.normal(size=(shape[0], rank)), rng.normal(size=(shape[1], rank))

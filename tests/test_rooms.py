@@ -25,6 +25,7 @@ EXCEPTIONS = {("_sampling.py", "correctors"), ("_constraint_checks.py", "data")}
 ASKED = {
     "_atoms.py": {"FactoredMatrix"},
     "data/_entry_matrix.py": {"EntryMatrix"},
+    "data/_featured_entries.py": {"MappedMatrix"},
     "_protocols.py": {"kind"},
 }
 KINDS_OF_NUMBERS = {"bool", "Real", "Integral", "int", "float", "np.integer", "np.floating", "np.ndarray"}

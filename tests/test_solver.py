@@ -415,3 +415,47 @@ def test_a_result_is_shown_in_one_line():
     result = frank_wolfe(problem("squared", "l2", False).problem, max_iter=3)
     expected = f"Result(status='max_iter', n_iter=3, objective={result.objective:.6g}, gap={result.gap:.3g})"
     assert repr(result) == expected
+
+
+@pytest.mark.parametrize("radius", [1e-3, 1e-2, 0.1, 0.7])
+def test_a_tolerance_relative_to_what_was_won(radius):
+    """It is the same promise at every radius, and takes no model for what is a small one."""
+    small = P.within(L1Ball(radius))
+    null = small.null.value
+    result = frank_wolfe(small, relative_tolerance=0.1)
+    optimum = frank_wolfe(small, tolerance=1e-9, max_iter=100_000).objective
+    assert result.status == "converged"
+    assert 0.0 < result.gap <= 0.1 * (null - result.objective)
+    assert null - result.objective >= 0.9 * (null - optimum)
+    before = result.trace["gap"][:-1] > 0.1 * (null - np.minimum.accumulate(result.trace["objective"][:-1]))
+    assert before.all()  # and no iteration more than that takes
+
+
+def test_either_tolerance_ends_a_run():
+    null = P.null.value
+    assert solve(tolerance=null, relative_tolerance=1e-9).n_iter == 0
+    assert solve(tolerance=1e-12, relative_tolerance=0.5).n_iter == solve(relative_tolerance=0.5).n_iter
+    assert frank_wolfe(ROUND, relative_tolerance=0.0, max_iter=5).status == "max_iter"
+
+
+class Alone(Corrector):
+    """Takes some steps towards the newest atom, and then no more."""
+
+    is_exclusive = True
+
+    def __init__(self, problem, n_steps):
+        self.problem, self.n_left = problem, n_steps
+
+    def improve(self, point, newest, gap):
+        self.n_left -= 1
+        if self.n_left < 0:
+            return point
+        return self.problem.at(0.9 * point.x + 0.1 * newest.minimum.atom)
+
+
+def test_where_the_corrector_alone_moves_its_end_is_that_of_the_run():
+    result = frank_wolfe(ROUND, corrector=Alone(ROUND, 3), max_iter=50)
+    assert result.status == "stalled"
+    assert result.n_iter == 4  # the last of which found nothing
+    np.testing.assert_array_equal(result.trace["step"][:-1], 0.0)
+    assert result.gap > 0.0

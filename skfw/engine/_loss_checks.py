@@ -32,7 +32,7 @@ def check_loss(loss: Loss, shape: Shape | None = None, *, random_state: int = 0)
     It is evaluated at many predictions: ordinary ones, some towards its minimum, huge ones, and others close
     to these. The values must be finite and convex, and the residual must be their derivative. The plane of
     each evaluation must touch the loss there, and lie below it at all the others. The second derivative must
-    be that of the residual, and within the bounds that the loss states.
+    be that of the residual, within the bounds that the loss states, and the same everywhere if it says so.
 
     That is no proof: the loss may be wrong at predictions, or for targets, that are not tried.
 
@@ -85,6 +85,8 @@ def check_loss(loss: Loss, shape: Shape | None = None, *, random_state: int = 0)
             _check_second_derivative(loss, line)
         for point in points:
             _check_curvature(loss, point, rng.normal(size=point.predictions.shape))
+        if loss.is_quadratic:
+            _check_quadratic(loss, points, rng)
         _check_subset(loss, ordinary[-1], rng)
 
 
@@ -338,6 +340,20 @@ def _check_curvature(loss: Loss, point: _Point, change: Array) -> None:
         raise AssertionError(
             f"curvature_bound returns {bound:.9g} (by curvature, in a SeparableLoss), but the second "
             f"derivative is {along:.9g}. Steps would be too long, and may increase the loss."
+        )
+
+
+def _check_quadratic(loss: Loss, points: list[_Point], rng: np.random.Generator) -> None:
+    """Check that the second derivative is the same at all points."""
+    change = rng.normal(size=points[0].predictions.shape)
+    products = [loss.hessian(point.evaluation).apply(change) for point in points]
+    differences = [np.abs(product - products[0]).max() for product in products]
+    if not max(differences) <= _CURVATURE_PRECISION * np.abs(products[0]).max():
+        raise AssertionError(
+            f"is_quadratic is True, but the second derivative is not the same everywhere. For one change, "
+            f"hessian.apply returns numbers of up to {np.abs(products[0]).max():.6g} at some predictions, "
+            f"and others differ from these by up to {max(differences):.6g}. The certificate would hold, but "
+            f"steps would have a wrong length."
         )
 
 

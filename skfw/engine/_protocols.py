@@ -35,9 +35,10 @@ SampleVector: TypeAlias = Any
 Rows: TypeAlias = Any
 # A model: an array, or a `FactoredMatrix`. It supports `(1 - step) * x + step * atom` and has a `shape`.
 Iterate: TypeAlias = Any
-# A gradient: an array, or an `EntryMatrix`. It supports `a + b`, `number * a`, `a / number`, `abs(a)`,
-# `a @ b`, `a.T`, `a.shape`, `a.max()`, `a.ravel()`, `a.astype(kind)`, and products with a column on the left
-# and with a row on the right.
+# A gradient: an array, an `EntryMatrix` or a `MappedMatrix`. It supports `a + b`, `number * a`, `a / number`,
+# `abs(a)`, `a @ b`, `a.T`, `a.shape`, `a.astype(kind)`, and products with a column on the left and with a row
+# on the right. Of `abs(a)`, and of a bound of its errors, `max()` bounds the entries, and the Euclidean norm
+# of `ravel()` that of all of them: where the matrix is not formed, they are cruder than those of an array.
 Direction: TypeAlias = Any
 # The fewest samples of a block in sums over the samples.
 _SHORTEST_PART = 1024
@@ -133,6 +134,8 @@ class Loss(ABC):
         An upper bound of each sample's second derivative.
     weights : SampleVector
         Positive, summing to one.
+    is_quadratic : bool
+        Whether the second derivative is the same everywhere.
     infimum : float
         A lower bound of the loss that is known before any work.
     largest_prediction : float
@@ -140,6 +143,7 @@ class Loss(ABC):
     """
 
     curvature: ClassVar[float]
+    is_quadratic: ClassVar[bool] = False
     infimum: ClassVar[float] = -np.inf
     largest_prediction: ClassVar[float] = 1e300
     weights: SampleVector
@@ -292,22 +296,55 @@ class Design(Data):
         """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
 
 
+class FactorMap(ABC):
+    """A matrix that gives the factors of rows, or of columns, from those of a model."""
+
+    @abstractmethod
+    def apply(self, factors: Array) -> Array:
+        """Return the matrix times factors, or times a vector, in their precision."""
+
+    @abstractmethod
+    def adjoint(self, rows: Array) -> Array:
+        """Return the transpose times numbers of the rows."""
+
+    @property
+    @abstractmethod
+    def is_identity(self) -> bool:
+        """Whether it is the identity: rows have no features."""
+
+    @property
+    @abstractmethod
+    def squares(self) -> FactorMap:
+        """The matrix with all its entries squared."""
+
+
 class Entries(Data):
-    """Predictions are some entries of a matrix, with what correctors and losses need of its rows and columns.
+    """Predictions are observed entries of ``A x C^T``, with what correctors need of the two maps.
 
     Attributes
     ----------
     shape : tuple of two ints
-        Shape of the matrix.
+        Shape of the model.
+    observed : PlainEntries
+        The observed entries of a matrix, whatever it is made from.
+    row_map, column_map : FactorMap
+        ``A`` and ``C``: from a factored model ``L V^T`` to the factors ``A L`` and ``C V`` of the matrix.
     """
 
     kind: ClassVar[str] = "entries"
     low_rank: ClassVar[bool] = True
     shape: tuple[int, int]
+    observed: PlainEntries
+    row_map: FactorMap
+    column_map: FactorMap
 
     @abstractmethod
     def products(self, left: Array, right: Array) -> SampleVector:
-        """Return the observed entries of ``left right^T``."""
+        """Return the predictions of ``left right^T``."""
+
+
+class PlainEntries(Entries):
+    """Predictions are observed entries of the model itself, with what losses need of its rows and columns."""
 
     @abstractmethod
     def marginals(self, values: SampleVector) -> Array:
@@ -549,6 +586,9 @@ class Corrector(ABC):
     Any move that does not increase the loss keeps every guarantee, because the lower bound does not depend on
     how the iterates came about. A corrector is made for one run, and may keep a memory of it.
     """
+
+    #: Whether a run may go nowhere but where the corrector leads, and ends where that leads nowhere.
+    is_exclusive: bool = False
 
     @abstractmethod
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:

@@ -151,6 +151,7 @@ def frank_wolfe(
     step_rule: StepRule | None = None,
     corrector: Corrector | None = None,
     tolerance: float = 0.0,
+    relative_tolerance: float = 0.0,
     max_iter: int = 1000,
     max_time: float = np.inf,
     start: Point | None = None,
@@ -172,6 +173,9 @@ def frank_wolfe(
         run, so each run needs a new one.
     tolerance : float
         Stop when the certified gap is at most this.
+    relative_tolerance : float
+        Stop as well when it is at most this fraction of what was won: of the zero model's loss less the
+        objective.
     max_iter : int
         Largest number of steps.
     max_time : float
@@ -216,7 +220,7 @@ def frank_wolfe(
         check_kind("corrector", corrector, Corrector, "best_corrector(problem)")
     if max_iter < 0:
         raise ValueError(f"max_iter must be at least 0; got max_iter={max_iter!r}.")
-    run = _Run(problem, momentum, step_rule, corrector, start)
+    run = _Run(problem, momentum, step_rule, corrector, start, tolerance, relative_tolerance)
     idle, last_gap = 0, np.inf
     try:
         for iteration in range(max_iter + 1):
@@ -226,14 +230,14 @@ def frank_wolfe(
             idle, last_gap = 0 if run.gap < last_gap else idle + 1, run.gap
             ends = {
                 "stopped": callback is not None and bool(callback(state)),
-                "stalled": corrector is not None and idle >= _PATIENCE,
+                "stalled": run.is_stuck or (corrector is not None and idle >= _PATIENCE),
                 "max_time": trace.seconds >= max_time,
                 "max_iter": iteration == max_iter,
             }
-            if any(ends.values()) or run.gap <= tolerance:
+            if any(ends.values()) or run.has_converged:
                 run.settle()
             row = {"objective": run.point.value, "lower_bound": run.lower_bound, "gap": run.gap}
-            last = any(ends.values()) or run.gap <= tolerance
+            last = any(ends.values()) or run.has_converged
             step = np.nan if last else run.move()
             trace.add(**row, step=step, weight=run.choice.weight, atoms=atoms)
             if last:
@@ -245,11 +249,11 @@ def frank_wolfe(
         row = {"objective": run.best.value, "lower_bound": run.lower_bound, "gap": run.gap}
         atoms = problem.data.n_atoms(run.best.x)
         trace.add(**row, step=np.nan, weight=run.choice.weight, atoms=atoms)
-        raise Interrupted(_result(run, trace, tolerance, "interrupted")) from interrupt
-    return _result(run, trace, tolerance, next((name for name, applies in ends.items() if applies), ""))
+        raise Interrupted(_result(run, trace, "interrupted")) from interrupt
+    return _result(run, trace, next((name for name, applies in ends.items() if applies), ""))
 
 
-def _result(run: _Run, trace: Trace, tolerance: float, ending: str) -> Result:
+def _result(run: _Run, trace: Trace, ending: str) -> Result:
     """Return the best iterate of a run that has settled, and its certificate."""
     best = run.best
     return Result(
@@ -262,7 +266,7 @@ def _result(run: _Run, trace: Trace, tolerance: float, ending: str) -> Result:
         run.problem.multiplier(best),
         len(trace.rows) - 1,
         run.n_restarts,
-        "converged" if run.gap <= tolerance else ending,
+        "converged" if run.has_converged else ending,
         trace.columns(),
     )
 
@@ -280,10 +284,13 @@ class _Run:
         step_rule: StepRule,
         corrector: Corrector | None,
         start: Point,
+        tolerance: float,
+        relative_tolerance: float,
     ) -> None:
         self.problem, self.momentum, self.step_rule, self.corrector = problem, momentum, step_rule, corrector
         self.start = self.point = self.best = start
-        self.has_bound = False
+        self._tolerance, self._relative_tolerance = tolerance, relative_tolerance
+        self.has_bound = self.is_stuck = False
         self._largest_bound = problem.loss.infimum
         self.n_restarts = 0
         self._past: Choice | None = None
@@ -300,6 +307,15 @@ class _Run:
     def gap(self) -> float:
         """The certified gap of the best iterate."""
         return self.best.value - self.lower_bound
+
+    @property
+    def has_converged(self) -> bool:
+        """Whether that gap is within one of the tolerances."""
+        gap, tolerance = self.gap, self._tolerance
+        if self._relative_tolerance:
+            won = self.problem.null.value - self.best.value
+            tolerance = max(tolerance, self._relative_tolerance * won)
+        return gap <= tolerance
 
     def choose(self) -> None:
         """Average the tangent plane at the iterate with the past ones: a lower bound of the optimum."""
@@ -324,7 +340,9 @@ class _Run:
             with np.errstate(all="ignore"):
                 corrected = self.corrector.improve(point, self.planes.newest, point.value - self.lower_bound)
         following, step = corrected, 0.0
-        if corrected is point or not self._keeps_promise(corrected):
+        if self.corrector and self.corrector.is_exclusive:
+            self.is_stuck = corrected is point
+        elif corrected is point or not self._keeps_promise(corrected):
             following, step = self._step()
             fallback = None
             if self._past and not self._keeps_promise(following):

@@ -11,7 +11,7 @@ import numpy as np
 from .._atoms import RankOne, singular_values
 from .._eigenvalues import largest_eigenvalue, start_noise
 from .._protocols import Array, Direction, Hint, Iterate, LinearMinimum, Shape
-from .._sums import TINY
+from .._sums import TINY, euclidean_norm
 from ._norm_ball import NormBall
 
 # Up to this many rows or columns the Gram matrix of a direction is small enough for a dense eigensolver.
@@ -93,6 +93,12 @@ class _NuclearNormBall(NormBall):
             near=hint.memory,
         )
         return found.vector, float(np.sqrt(found.upper))
+
+    def error_effect(self, error: Direction, zero: Iterate) -> float:
+        """Return the radius times the Euclidean norm of the errors, divided by the weights."""
+        row_weights, column_weights = self.weights(zero.shape)
+        weighted = (1.0 / row_weights)[:, np.newaxis] * error * (1.0 / column_weights)
+        return euclidean_norm(weighted.ravel()) * self.radius
 
     def norm(self, x: Iterate) -> float:
         """Return the sum of singular values, of an array or a `FactoredMatrix`."""

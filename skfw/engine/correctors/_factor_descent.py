@@ -8,7 +8,7 @@ stationary point but the optimum can hold the iterate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast, final
 
@@ -21,24 +21,22 @@ from .._eigenvalues import start_noise
 from .._problem import Problem
 from .._protocols import Array, Corrector, Entries, Evaluation, Point
 from .._sums import TINY, inner
-from .._threads import run_both
+from ._stiffness import Stiffness
 
 # New singular vectors at once: this many, or this share of those already there if that is more.
 _BATCH, _BATCH_SHARE = 20, 0.5
 # They are found by this many rounds of subspace iteration, with some vectors more than wanted.
 _ROUNDS, _SPARE = 2, 4
 # A descent ends when the next step promises less than this fraction of the gap, times the relative gap.
-_SHARE = 0.1
-_MAX_STEPS = 20
-# A preconditioner is made anew after this many steps, and shifted by this multiple of its mean.
-_STALE, _SHIFT = 5, 1.0
+_SHARE = 0.01
+_MAX_STEPS = 30
+# The preconditioner is made anew after this many steps.
+_STALE = 5
 # With at least this many entries, factors are improved in single precision until the gap is this fraction
-# of the first objective; with fewer it would save nothing. Objective, radius and weights must be within the
-# range of single precision.
+# of the first objective; with fewer it would save nothing. Objective, radius, weights and features must be
+# within the range of single precision.
 _MANY_ENTRIES, _COARSE = 10_000, 1e-3
 _SMALLEST, _LARGEST = 1e-15, 1e15
-# With at least this many entries, two threads are faster than one even on a busy machine.
-_WORTH_A_THREAD = 500_000
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
 _SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-5
@@ -49,9 +47,13 @@ _REFINEMENTS, _FINER = 2, 17
 
 @dataclass(frozen=True)
 class _Model:
-    """The factors, of the rows and then of the columns, with their predictions and the loss there."""
+    """The factors, of the rows and then of the columns, with their predictions and the loss there.
+
+    `sides` are the factors of the matrix that is observed: those of its rows, and those of its columns.
+    """
 
     factors: Array
+    sides: tuple[Array, Array]
     predictions: Array
     evaluation: Evaluation
 
@@ -71,10 +73,13 @@ class FactorDescent(Corrector):
     Parameters
     ----------
     problem : Problem of Entries
+        Its loss must have a finite `curvature`.
     radius : float
     row_weights, column_weights : ndarray
         The norm is that of the matrix with rows and columns multiplied by these.
     seed : int
+    max_rank : int, optional
+        The rank of all iterates is at most this. A run may then end far from the optimum, as its gap says.
     """
 
     def __init__(
@@ -84,15 +89,22 @@ class FactorDescent(Corrector):
         row_weights: Array,
         column_weights: Array,
         seed: int = 0,
+        max_rank: int | None = None,
     ) -> None:
-        self.problem, self.radius = problem, radius
+        self.problem, self.radius, self.max_rank = problem, radius, max_rank
+        self.is_exclusive = max_rank is not None
         self.loss, self.entries = problem.loss, problem.data
         self._weights = np.concatenate([row_weights, column_weights])[:, np.newaxis]
         self._rng = start_noise(seed)
         self._iterate: FactoredMatrix | None = None
         self._factors: Array = np.zeros((len(self._weights), 0))
         self._coarse_gap: float | None = None
-        self._both = run_both if len(problem.loss.weights) >= _WORTH_A_THREAD else _in_turn
+        shape = problem.data.observed.shape
+        self._weight_matrix = problem.data.observed.adjoint(problem.loss.weights)
+        marginals = self._weight_matrix @ np.ones(shape[1]), self._weight_matrix.T @ np.ones(shape[0])
+        self._totals = [totals[:, np.newaxis] for totals in marginals]
+        maps = problem.data.row_map, problem.data.column_map
+        self._stiffness = [Stiffness(factor_map, self._rng) for factor_map in maps]
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Add new singular vectors, and descend until better factors could reduce the gap by little."""
@@ -101,35 +113,71 @@ class FactorDescent(Corrector):
             self._factors = self._balanced(np.vstack([point.x.left * point.x.weights, point.x.right]), 0.0)
         if self._coarse_gap is None:
             numbers = point.value, self.radius, self._weights.min() ** 2, self._weights.max() ** 2
-            in_range = all(_SMALLEST < number < _LARGEST for number in numbers)
+            in_range = all(_SMALLEST < number < _LARGEST for number in (*numbers, *self._squared_lengths()))
             many = len(point.predictions) >= _MANY_ENTRIES
             self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
         precision = np.float32 if gap > self._coarse_gap else np.float64
-        model = _Model(self._factors.astype(precision), point.predictions, point.evaluation)
+        factors: Array = self._factors.astype(precision)
+        model = _Model(factors, self._sides(factors), point.predictions, point.evaluation)
         model = self._descend(self._enlarge(model, newest), gap)
+        if self.max_rank is not None and model.factors.shape[1] > self.max_rank:
+            factors = self._balanced(model.factors, 0.0)[:, : self.max_rank]
+            sides = self._sides(factors)
+            model = self._descend(self._at(factors, sides, self._predict(*sides), model), gap)
         multiplier, fall = self._multiplier(model), point.value - model.evaluation.value
         factors = model.factors.astype(np.float64)
         factors = self._balanced(factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
-        model = self._at(factors, self._predict(factors), model)
+        sides = self._sides(factors)
+        model = self._at(factors, sides, self._predict(*sides), model)
         if not model.evaluation.value < point.value:
+            if precision == np.float64:
+                return point
             self._coarse_gap = np.inf  # perhaps for want of precision
-            return point
+            return self.improve(point, newest, gap)
         left, right = self._split(factors)
         self._factors, self._iterate = factors, FactoredMatrix.from_svd(left, np.ones(left.shape[1]), right)
         return Point(self._iterate, model.predictions, model.evaluation)
+
+    def _squared_lengths(self) -> tuple[float, float]:
+        """Return the largest squared norm of a row, in each of the two maps."""
+        row_squares, column_squares = self.entries.row_map.squares, self.entries.column_map.squares
+        left, right = self._split(np.ones(len(self._weights)))
+        return float(row_squares.apply(left).max()), float(column_squares.apply(right).max())
 
     def _split(self, factors: Array) -> tuple[Array, Array]:
         n_rows = self.entries.shape[0]
         return factors[:n_rows], factors[n_rows:]
 
-    def _predict(self, factors: Array) -> Array:
-        return np.asarray(self.entries.products(*self._split(factors)))
-
-    def _times(self, matrix: Any, factors: Array) -> Array:
-        """Return the matrix times the columns' factors, and its transpose times the rows'."""
+    def _sides(self, factors: Array) -> tuple[Array, Array]:
+        """Return the factors of the rows and of the columns that are observed."""
         left, right = self._split(factors)
-        matrix = matrix.astype(factors.dtype)
-        return np.vstack(self._both(lambda: matrix @ right, lambda: matrix.T @ left))
+        return self.entries.row_map.apply(left), self.entries.column_map.apply(right)
+
+    def _predict(self, left: Array, right: Array) -> Array:
+        return np.asarray(self.entries.observed.products(left, right))
+
+    def _slope(self, model: _Model) -> Array:
+        """Return the gradient in the factors."""
+        left, right = model.sides
+        matrix = self.entries.observed.adjoint(model.evaluation.residual).astype(left.dtype)
+        rows = self.entries.row_map.adjoint(matrix @ right)
+        columns = self.entries.column_map.adjoint(matrix.T @ left)
+        return np.vstack([rows, columns])
+
+    def _renew_preconditioner(self, model: _Model, squares: Array, multiplier: float) -> None:
+        weights = self._weight_matrix.astype(model.factors.dtype)
+        others = zip(model.sides[::-1], self._totals[::-1], (weights, weights.T), strict=True)
+        for stiffness, part, (other, totals, matrix) in zip(
+            self._stiffness, self._split(squares), others, strict=True
+        ):
+            # Of each row, one number for all factors: it does not depend on the basis that they have.
+            curvatures = self.loss.curvature * (matrix @ np.mean(other**2, axis=1, keepdims=True))
+            gram = other.T @ (totals.astype(other.dtype) * other)
+            stiffness.renew(curvatures, gram, part, multiplier)
+
+    def _precondition(self, slope: Array) -> Array:
+        parts = zip(self._stiffness, self._split(slope), strict=True)
+        return np.vstack([stiffness.solve(part) for stiffness, part in parts])
 
     def _multiplier(self, model: _Model) -> float:
         """Return the Lagrange multiplier of the bound on the norm, at a stationary point."""
@@ -152,7 +200,8 @@ class FactorDescent(Corrector):
         """Step towards the mean of the singular vectors that the gradient has beyond those of the model."""
         row_weights, column_weights = self._split(self._weights)
         matrix = (1.0 / row_weights) * newest.direction * (1.0 / column_weights[:, 0])
-        matrix = matrix.astype(model.factors.dtype)
+        unit = max(float(abs(matrix).max()), TINY)  # so that squares do not overflow or underflow
+        matrix = (matrix / unit).astype(model.factors.dtype)
         wanted = min(max(_BATCH, int(_BATCH_SHARE * model.factors.shape[1])), *matrix.shape)
         size = matrix.shape[1], min(wanted + _SPARE, *matrix.shape)
         basis = self._rng.standard_normal(size, dtype=model.factors.dtype)
@@ -161,56 +210,75 @@ class FactorDescent(Corrector):
             basis = qr(matrix.T @ (matrix @ basis), mode="economic")[0]
         left, values, right = svd(matrix @ basis, full_matrices=False)
         # Vectors of singular values that are nothing but rounding point anywhere.
-        excess = np.maximum(values[:wanted] - self._multiplier(model) - _SIGNIFICANT * values[0], 0.0)
+        multiplier = self._multiplier(model) / unit
+        excess = np.maximum(values[:wanted] - multiplier - _SIGNIFICANT * values[0], 0.0)
         if not excess.any():
             return model
         new = np.vstack([-left[:, :wanted], basis @ right[:wanted].T])[:, excess > 0.0]
         new *= np.sqrt(excess[excess > 0.0] * (self.radius / excess.sum())) / self._weights
-        change = self._predict(new) - model.predictions
-        fall, bend = -inner(model.evaluation.residual, change), self._bend(change, change)
+        sides = self._sides(new)
+        change = self._predict(*sides) - model.predictions
+        fall = -inner(model.evaluation.residual, change)
+        bend = inner(change, self._image(change, model.evaluation))
         if not fall > 0.0:
             return model
         step = fall / bend if fall < bend else 1.0
-        return self._at(
-            np.hstack([(1.0 - step) ** 0.5 * model.factors, step**0.5 * new]),
-            model.predictions + step * change,
-            model,
-        )
+        old_share, new_share = (1.0 - step) ** 0.5, step**0.5
 
-    def _bend(self, change: Array, other: Array) -> float:
-        """Return the second derivative of the quadratic upper bound, along two changes of predictions."""
-        return self.loss.curvature * float(np.einsum("i,i,i->", self.loss.weights, change, other))
+        def enlarged(old: Array, added: Array) -> Array:
+            return np.hstack([old_share * old, new_share * added])
 
-    def _at(self, factors: Array, predictions: Array, last: _Model) -> _Model:
-        return _Model(factors, predictions, self.loss.evaluate(predictions, last.evaluation.intercept))
+        left, right = map(enlarged, model.sides, sides)
+        predictions = model.predictions + step * change
+        return self._at(enlarged(model.factors, new), (left, right), predictions, model)
+
+    def _image(self, change: Array, evaluation: Evaluation) -> Array:
+        """Return how the residual changes; of a loss that is not quadratic, by its quadratic upper bound."""
+        if not self.loss.is_quadratic:
+            return self._bound(change)
+        return np.asarray(self.loss.hessian(evaluation).apply(change.astype(np.float64, copy=False)))
+
+    def _images(self, model: _Model, first: Array, second: Array) -> Iterator[Array]:
+        """Yield the images of the predictions and of two changes, one at a time: they may have much memory.
+
+        The second change is small: an upper bound will do.
+        """
+        if self.loss.is_quadratic:
+            yield model.evaluation.residual - self.problem.null.evaluation.residual
+        else:
+            yield self._bound(model.predictions)
+        yield self._image(first, model.evaluation)
+        yield self._bound(second)
+
+    def _bound(self, change: Array) -> Array:
+        """Return how the residual changes at most."""
+        return np.asarray(self.loss.curvature * self.loss.weights * change)
+
+    def _at(self, factors: Array, sides: tuple[Array, Array], predictions: Array, last: _Model) -> _Model:
+        return _Model(factors, sides, predictions, self.loss.evaluate(predictions, last.evaluation.intercept))
 
     def _descend(self, model: _Model, gap: float) -> _Model:
         """Minimise over the factors by conjugate gradients."""
         if not model.factors.shape[1]:
             return model
         squares = (self._weights**2).astype(model.factors.dtype)
-        weights = self.entries.adjoint(self.loss.weights)
         slope = direction = np.zeros_like(model.factors)
-        scale = np.zeros_like(squares)
         fall = np.inf
         for n_steps in range(_MAX_STEPS):
             size = float(np.vdot(squares * model.factors, model.factors))
             multiplier = self._multiplier(model)
             held = multiplier > 0.0 and size >= 2.0 * self.radius * (1.0 - _ON_SPHERE)
-            multiplier *= held
             past_slope, past_fall = slope, fall
-            slope = self._times(self.entries.adjoint(model.evaluation.residual), model.factors)
-            slope += multiplier * squares * model.factors
+            slope = self._slope(model)
+            if held:
+                slope += multiplier * squares * model.factors
             if n_steps % _STALE == 0:
-                # One number for a row of a factor: it does not depend on the basis the factors have.
-                means = np.mean(model.factors**2, axis=1, keepdims=True)
-                diagonal = self.loss.curvature * self._times(weights, means)
-                shift = max(multiplier, _SHIFT * float(np.mean(diagonal / squares)), TINY)
-                scale = 1.0 / (diagonal + shift * squares)
-            step = -scale * slope
+                # With the multiplier in any case: norm that a step adds in the ball may be missing later.
+                self._renew_preconditioner(model, squares, multiplier)
+            step = -self._precondition(slope)
             fall = -float(np.vdot(slope, step))
             # The gap is of first order in the distance to the optimum, what a step wins is of second.
-            if fall * model.evaluation.value <= _SHARE * gap * min(gap, model.evaluation.value):
+            if fall <= _SHARE * gap * min(gap / max(model.evaluation.value, TINY), 1.0):
                 break
             # Polak and Ribiere's conjugate direction, or the steepest one where that does not go down.
             direction = step + max((fall + float(np.vdot(past_slope, step))) / past_fall, 0.0) * direction
@@ -230,10 +298,10 @@ class FactorDescent(Corrector):
         Where the constraint is active, they stay on the sphere. Scaled by the root of s, the factors
         ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
         """
-        first, backward = self._both(
-            lambda: self._predict(model.factors + direction), lambda: self._predict(model.factors - direction)
-        )
-        # Half the difference and the mean of both. In place, for there may be many millions of entries.
+        sides, changes = model.sides, self._sides(direction)
+        first = self._predict(sides[0] + changes[0], sides[1] + changes[1])
+        backward = self._predict(sides[0] - changes[0], sides[1] - changes[1])
+        # Half the difference and the mean of both, in place.
         first -= backward
         first *= 0.5
         backward += first
@@ -241,8 +309,9 @@ class FactorDescent(Corrector):
         parts = model.predictions, first, second
         slopes = np.array([inner(model.evaluation.residual, part) for part in parts])
         bends = np.zeros((3, 3))
-        for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)):
-            bends[i, j] = bends[j, i] = self._bend(parts[i], parts[j])
+        for j, image in enumerate(self._images(model, first, second)):
+            for i in range(j, len(parts)):
+                bends[i, j] = bends[j, i] = inner(parts[i], image)
         weighted = squares * direction
         cross, square = float(np.vdot(weighted, model.factors)), float(np.vdot(weighted, direction))
 
@@ -270,8 +339,6 @@ class FactorDescent(Corrector):
             predictions *= factor
             predictions += summand
         predictions *= share
-        return self._at(share**0.5 * (model.factors + step * direction), predictions, model)
-
-
-def _in_turn(first: Callable[[], Array], second: Callable[[], Array]) -> tuple[Array, Array]:
-    return first(), second()
+        root = share**0.5
+        left, right = (root * (side + step * change) for side, change in zip(sides, changes, strict=True))
+        return self._at(root * (model.factors + step * direction), (left, right), predictions, model)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from .._problem import Problem
 from .._protocols import Corrector, Data, NuclearGeometry, SetWithRadius
 from ._active_atoms import ActiveAtoms
@@ -29,6 +31,8 @@ def _ball(problem: Problem[Any]) -> Corrector:
 
 
 def _factors(problem: Problem[Any]) -> Corrector:
+    if np.isinf(problem.loss.curvature):  # there is no quadratic upper bound to descend on
+        return ActiveAtoms(problem)
     ball = cast(NuclearGeometry, problem.constraint)
     row_weights, column_weights = ball.weights(problem.data.shape)
     return FactorDescent(problem, ball.radius, row_weights, column_weights, ball.random_state)

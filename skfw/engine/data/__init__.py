@@ -2,12 +2,17 @@
 
 from ._design_matrix import DenseDesign, DesignMatrix, SparseDesign, design_matrix
 from ._entry_matrix import EntryMatrix
+from ._feature_map import FeatureMap
+from ._featured_entries import FeaturedEntries, MappedMatrix
 from ._observed_entries import ObservedEntries, products_at
 
 __all__ = [
     "DenseDesign",
     "DesignMatrix",
     "EntryMatrix",
+    "FeatureMap",
+    "FeaturedEntries",
+    "MappedMatrix",
     "ObservedEntries",
     "SparseDesign",
     "design_matrix",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -12,23 +11,26 @@ import numpy.typing as npt
 from scipy import sparse
 
 from .. import _costs
-from .._atoms import FactoredMatrix
-from .._protocols import Array, Direction, Entries
+from .._protocols import Array, Direction, PlainEntries
 from .._sums import sum_error
+from .._threads import map_blocks, row_blocks
 from ._entry_matrix import EntryMatrix
+from ._factored_models import FactoredModels
+from ._feature_map import FeatureMap
+from ._kernels import inner_products, is_compiled
 
 # From this share of all entries on it is faster to compute them all, this many numbers at a time.
-_FULL, _FULL_BLOCK = 0.025, 1 << 21
+_FULL, _FULL_COMPILED, _FULL_BLOCK = 0.04, 0.25, 1 << 20
 # From this share on an array with zeros elsewhere is faster than a sparse matrix: by little if the matrix is
 # large, twice as fast with 600 x 30 entries. It takes less than twice the memory.
 _DENSE = 0.4
-# Numbers of factors, or of entries, that are gathered at once: they stay in the cache.
+# Numbers of entries that are gathered at once: they stay in the cache.
 _GATHERED_BLOCK = 131_072
 
 
 @final
 @dataclass(frozen=True)
-class ObservedEntries(Entries):
+class ObservedEntries(FactoredModels, PlainEntries):
     """Predictions are the entries ``x[row_i, column_i]`` of a matrix; the same one may occur repeatedly.
 
     Parameters
@@ -93,40 +95,39 @@ class ObservedEntries(Entries):
             return values
         return np.bincount(self._distinct[1], values).astype(np.float64, copy=False)
 
-    def zeros(self) -> FactoredMatrix:
-        """Return the zero matrix, in factored form."""
-        return FactoredMatrix.zeros(self.shape)
+    @property
+    def observed(self) -> ObservedEntries:  # type: ignore[override]
+        """These entries."""
+        return self
 
-    def compressed(self, x: FactoredMatrix) -> FactoredMatrix:
-        """Return the matrix with as many terms as its rank; what cancels between terms is gone."""
-        return FactoredMatrix.from_svd(*x.svd())
+    @cached_property
+    def row_map(self) -> FeatureMap:  # type: ignore[override]
+        """The identity: rows have no features."""
+        return FeatureMap.identity(self.shape[0])
 
-    def n_atoms(self, x: FactoredMatrix) -> int:
-        """Return the number of rank-one terms."""
-        return len(x)
-
-    def apply(self, x: FactoredMatrix) -> Array:
-        """Return the observed entries of a factored matrix."""
-        return self.products(x.left * x.weights, x.right)
+    @cached_property
+    def column_map(self) -> FeatureMap:  # type: ignore[override]
+        """The identity: columns have no features."""
+        return FeatureMap.identity(self.shape[1])
 
     def products(self, left: Array, right: Array) -> Array:
         """Return the observed entries of ``left right^T``, many at once."""
         n_rows, n_columns = self.shape
-        if not self._is_ordered or len(self.row_indices) < _FULL * n_rows * n_columns:
-            return _gathered_products(left, right, self.row_indices, self.column_indices)
-        # It is faster to have BLAS compute all entries of some rows.
-        result = np.empty(len(self.row_indices), dtype=np.result_type(left, right))
-        size = max(1, _FULL_BLOCK // n_columns)
-        starts = self.pattern.indptr[[*range(0, n_rows, size), n_rows]]
-        for row, (start, end) in zip(range(0, n_rows, size), pairwise(starts.tolist()), strict=True):
-            block = left[row : row + size] @ right.T
-            places = self._positions[start:end] - row * n_columns
-            np.take(block, places, out=result[start:end], mode="clip")
-        return result
+        if (len(left), len(right)) != self.shape:
+            raise ValueError(f"Factors of shapes {left.shape} and {right.shape} do not fit {self.shape}.")
+        full = _FULL_COMPILED if is_compiled(len(self.row_indices)) else _FULL
+        if not self._is_ordered or len(self.row_indices) < full * n_rows * n_columns:
+            return inner_products(left, right, self.row_indices, self.column_indices)
+        positions, starts = self._positions, self.pattern.indptr
 
-    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
-        """Not available: a set of sparse matrices has no use for the factored iterate."""
-        raise TypeError("Observed entries need a constraint with rank-one atoms, such as NuclearBall.")
+        def entries_of(rows: slice) -> Array:
+            """Have BLAS compute all entries of these rows, and take the observed ones."""
+            places = positions[starts[rows.start] : starts[rows.stop]] - rows.start * n_columns
+            result: Array = np.dot(left[rows], right.T).take(places, mode="clip")
+            return result
+
+        blocks = row_blocks(n_rows, max(1, _FULL_BLOCK // n_columns))
+        return np.concatenate(map_blocks(entries_of, blocks))
 
     def apply_rank_one(self, left: Array, right: Array) -> Array:
         """Return the observed entries of ``left right^T``."""
@@ -186,7 +187,7 @@ def products_at(
     """
     _check_indices(rows, len(left))
     _check_indices(columns, len(right))
-    return _gathered_products(left, right, rows, columns)
+    return inner_products(left, right, rows, columns, once=True)
 
 
 def _check_indices(indices: npt.NDArray[np.intp], length: int) -> None:
@@ -194,25 +195,3 @@ def _check_indices(indices: npt.NDArray[np.intp], length: int) -> None:
         raise IndexError(
             f"Indices from {indices.min()} to {indices.max()} are not all from 0 to {length - 1}."
         )
-
-
-def _gathered_products(
-    left: Array, right: Array, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]
-) -> Array:
-    """Return inner products of rows, read in blocks that stay in the cache, into the same memory."""
-    kind = np.result_type(left, right)
-    result = np.zeros(len(rows), dtype=kind)
-    rank = left.shape[1]
-    if not (rank and len(rows)):
-        return result
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    size = min(max(_GATHERED_BLOCK // rank, 1), len(rows))
-    left_block, right_block = np.empty((2, size, rank), dtype=kind)
-    for start in range(0, len(rows), size):
-        part = slice(start, min(start + size, len(rows)))
-        lefts, rights = left_block[: part.stop - start], right_block[: part.stop - start]
-        # In its default mode NumPy would write to a copy first, lest an index be wrong. They were checked.
-        np.take(left, rows[part], axis=0, out=lefts, mode="clip")
-        np.take(right, columns[part], axis=0, out=rights, mode="clip")
-        np.einsum("ij,ij->i", lefts, rights, out=result[part])
-    return result

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from .._protocols import Array, Direction, Entries, Evaluation, Hessian, Loss
+from .._protocols import Array, Direction, Evaluation, Hessian, Loss, PlainEntries
 from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, euclidean_norm, inner
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction of the targets'.
@@ -39,7 +39,7 @@ class BiasedSquaredLoss(Loss):
     targets : ndarray of shape (n_samples,)
     weights : ndarray of shape (n_samples,)
         Positive, summing to one.
-    entries : Entries
+    entries : PlainEntries
         To which row and column a sample belongs.
     row_penalty, column_penalty : float
         Positive. An infinite one leaves the biases out.
@@ -57,10 +57,11 @@ class BiasedSquaredLoss(Loss):
 
     targets: Array
     weights: Array
-    entries: Entries
+    entries: PlainEntries
     row_penalty: float
     column_penalty: float
     curvature: ClassVar[float] = 1.0
+    is_quadratic: ClassVar[bool] = True
     infimum: ClassVar[float] = 0.0
     largest_prediction: ClassVar[float] = 1e153
 

@@ -36,6 +36,7 @@ class SquaredLoss(SeparableLoss):
     """
 
     curvature: ClassVar[float] = 1.0
+    is_quadratic: ClassVar[bool] = True
     infimum: ClassVar[float] = 0.0
     largest_prediction: ClassVar[float] = 1e153
 
