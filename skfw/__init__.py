@@ -6,6 +6,7 @@ from ._imputer import HFWImputer
 from ._logistic import HFWLogisticRegression
 from ._logistic_cv import HFWLogisticRegressionCV, hfw_logistic_path
 from ._matrix_completion import HFWMatrixCompletion
+from ._matrix_completion_cv import HFWMatrixCompletionCV
 
 __version__ = "0.2.0.dev0"
 
@@ -14,6 +15,7 @@ __all__ = [
     "HFWLogisticRegressionCV",
     "hfw_logistic_path",
     "HFWMatrixCompletion",
+    "HFWMatrixCompletionCV",
     "HFWImputer",
     "matrix_to_entries",
     "entries_to_matrix",

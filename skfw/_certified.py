@@ -217,8 +217,8 @@ class CertifiedFitMixin(CallbackReportMixin):
             result = frank_wolfe(
                 problem,
                 momentum=momentum,
-                corrector=best_corrector(problem) if self.corrective else None,
-                tolerance=self.tol * null,
+                corrector=self._corrector(problem) if self.corrective else None,
+                **self._tolerances(null),
                 start=start,
                 callback=watch,
                 **limits,
@@ -231,18 +231,30 @@ class CertifiedFitMixin(CallbackReportMixin):
             print(f"{_ENDINGS[result.status]} after {result.n_iter} iterations, certified gap {gap:.3g}")
         return Certificate(result, attributes, self._shortfall(result, gap, null), interrupt)
 
+    def _corrector(self, problem):
+        return best_corrector(problem)
+
+    def _tolerances(self, null) -> dict:
+        """Return when the solver may stop, given the objective of the zero model."""
+        return {"tolerance": self.tol * null}
+
+    def _gap_unit(self, null, objective):
+        """Return what `tol` is relative to, and what that is called."""
+        return null, "the objective of the zero model"
+
     def _shortfall(self, result, gap, null) -> str | None:
         """Return how a run fell short of `tol`; None if it converged, or somebody stopped it."""
         if result.status in ("converged", "stopped", "interrupted"):
             return None
-        relative = result.gap / null if null > 0.0 else np.inf
+        unit, unit_name = self._gap_unit(null, result.objective)
+        relative = result.gap / unit if unit > 0.0 else np.inf
         limit, advice = "", f"{self._remedy}: nothing moved any more"
         if result.status != "stalled":
             limit = f" ({result.status}={getattr(self, result.status)})"
             advice = f"raise {result.status}, or {self._remedy}"
         return (
             f"stopped after {result.n_iter} steps{limit} with a certified gap of "
-            f"{gap:.3g}, which is {relative:.3g} of the objective of the zero model; tol={self.tol:g} was "
+            f"{gap:.3g}, which is {relative:.3g} of {unit_name}; tol={self.tol:g} was "
             f"asked for. The model is feasible and the gap is valid. For a smaller one {advice}."
         )
 

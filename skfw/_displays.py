@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import is_regressor
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
@@ -263,7 +264,7 @@ class RadiusPathDisplay:
 
         Parameters
         ----------
-        estimator : HFWLogisticRegressionCV, or GridSearchCV over a radius alone
+        estimator : HFWLogisticRegressionCV, HFWMatrixCompletionCV, or GridSearchCV over a radius alone
             Fitted. Of a pipeline the last one is taken, of several scores the one that decided. The axis is
             named after `scoring`; a callable without a name is called "score".
         ax : matplotlib Axes, optional
@@ -279,7 +280,8 @@ class RadiusPathDisplay:
             radii, scores, radius, score_name = _searched(model)
         else:
             radii, scores, radius = model.radii_, model.scores_, model.radius_
-            score_name = _score_name(model.scoring, default="mean log-likelihood")
+            default = "minus RMSE" if is_regressor(model) else "mean log-likelihood"
+            score_name = _score_name(model.scoring, default)
         display = cls(radii=radii, values=scores, kind="scores", radius=radius, score_name=score_name)
         return display.plot(ax, **kwargs)
 
@@ -411,7 +413,7 @@ class CompletionDisplay:
 
         Parameters
         ----------
-        estimator : HFWMatrixCompletion or HFWImputer
+        estimator : HFWMatrixCompletion, HFWMatrixCompletionCV or HFWImputer
             Fitted. Of a search the best model is taken, of a pipeline the last step of these kinds; X goes
             through the steps before it.
         X, y

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from itertools import repeat
 from numbers import Real
@@ -84,6 +85,8 @@ class IdEncoder:
         The distinct rows, in the order of their indices.
     """
 
+    _later = None  # encodes the ids that were added
+
     def fit(self, ids):
         """Learn the ids and return their indices."""
         self._columns = [_column_encoder(column) for column in ids.T]
@@ -99,8 +102,26 @@ class IdEncoder:
             self._pairs.append(pairs)
         return numbers
 
+    def extended(self, ids):
+        """Return an encoder that knows more ids, which are distinct and new; the indices stay as they are."""
+        if not len(ids):
+            return self
+        both = copy(self)
+        both._n_learned = len(self.ids) if self._later is None else self._n_learned
+        both.ids = _joined(self.ids, ids)
+        both._later = IdEncoder()
+        both._places = np.argsort(both._later.fit(both.ids[both._n_learned :]))
+        return both
+
     def transform(self, ids):
         """Return the indices of ids, -1 for those not learned."""
+        numbers = self._transform(ids)
+        if self._later is None:
+            return numbers
+        later = self._later._transform(ids)
+        return np.where(later >= 0, self._n_learned + self._places[later], numbers)
+
+    def _transform(self, ids):
         first, *others = self._columns
         numbers = first.transform(ids[:, 0])
         for encoder, column, pairs in zip(others, ids.T[1:], self._pairs, strict=True):
@@ -110,6 +131,13 @@ class IdEncoder:
             learned = (numbers >= 0) & (codes >= 0) & (pairs[found] == wanted)
             numbers = np.where(learned, found, -1)
         return numbers
+
+
+def _joined(ids, more):
+    """Return ids of both arrays; those of two types as objects, so that none of them changes."""
+    if ids.dtype.kind != more.dtype.kind:
+        ids, more = ids.astype(object), more.astype(object)
+    return np.concatenate([ids, more])
 
 
 def _column_encoder(values):

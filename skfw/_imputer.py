@@ -9,28 +9,24 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.impute import MissingIndicator
+from sklearn.model_selection import ShuffleSplit
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._certified import (
-    CallbackReportMixin,
-    conclude,
-    set_fitted,
-    stop_if_interrupted,
-    validated,
-    with_callbacks,
-)
+from ._certified import CallbackReportMixin, conclude, set_fitted, validated, with_callbacks
 from ._entries import matrix_to_entries
 from ._matrix_completion import HFWMatrixCompletion
+from ._matrix_completion_cv import RadiusSearch, negative_rmse
 from ._params import check_flag, check_number, is_number
-from .engine import NuclearBall, thread_pool
+from ._radius_path import at_radius
+from .engine import thread_pool
 
 # Numbers in the equations of new rows that are solved at once.
 _BLOCK = 1 << 20
 # From this share of values observed, a product with an array is faster than one with a sparse matrix.
 _DENSE = 0.2
-# Radii to choose from, and the share of the values that decides.
-_RADII, _HELD_OUT = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0), 0.1
+# The middle of the radii to choose from, how many there are, and the share of the values that decides.
+_RADIUS, _N_RADII, _HELD_OUT = 5.0, 8, 0.1
 _ROUNDING = np.finfo(np.float64).eps
 # Of the largest squared singular value: keeps equations solvable where nothing else does.
 _RIDGE = 1e-10
@@ -46,12 +42,14 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
     Parameters
     ----------
     radius : float, optional
-        Bound of the sum of singular values, relative to the norm of the observed, standardised values. By
-        default the one that best predicts a tenth of the observed values, held out for that.
+        Bound of the sum of singular values, relative to the norm of the observed, standardised values without
+        mean and biases. By default the one that best predicts a tenth of the observed values, held out for
+        that; it is searched for as in `HFWMatrixCompletionCV`.
     bias_penalty : float, default=5.0
         The biases of rows and columns are shrunk as if each had this many additional entries of zero.
     tol : float, default=1e-2
-        Stop when the certified gap is at most `tol` times the objective without a low-rank part.
+        Stop when the certified gap is at most `tol` times what the low-rank part has lowered the objective
+        by, as in `HFWMatrixCompletion`.
     max_iter : int, default=1000
         Largest number of steps.
     max_time : float, optional
@@ -85,7 +83,7 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
 
     See Also
     --------
-    HFWMatrixCompletion : Works on entries, with all options.
+    HFWMatrixCompletion, HFWMatrixCompletionCV : Work on entries, with all options.
 
     Examples
     --------
@@ -142,23 +140,31 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         entries, values = self._observed(X)
         if not len(values):
             raise ValueError("X has no observed value; there is nothing to learn from.")
-        columns = entries[:, 1]
         indicator = None
         if self.add_indicator:
             indicator = MissingIndicator(missing_values=self.missing_values, error_on_new=False)
             indicator.fit(self._with_holes(X, entries, values))
-        kept = (np.bincount(columns, minlength=X.shape[1]) > 0) | self.keep_empty_features
-        seen |= {"indicator_": indicator, "_kept": kept}
-        exponents = _exponents(values, columns, X.shape[1])
-        scaled = np.ldexp(values, -exponents[columns])
-        # Drawn once: all fits have the same seed, so that what differs between them is the radius.
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        kept = (np.bincount(entries[:, 1], minlength=X.shape[1]) > 0) | self.keep_empty_features
+        units = _Standardisation.of(entries, values, X.shape[1])
+        seen |= {"indicator_": indicator, "_kept": kept, "_units": units} | units.attributes()
+        standardised, _ = units.apply(entries, values, X.shape[0])
         with self._callbacks(X, None, None, seen) as report:
-            radius, shortfalls = self.radius, []
-            if radius is None:
-                radius, shortfalls = self._best_radius(entries, scaled, X.shape, seed)
-            space, certificate = self._column_space(radius, entries, scaled, exponents, seed, report)
-            set_fitted(self, seen | _space_attributes(radius, space))
+            completion, start, shortfalls = self._completion(), None, []
+            if self.radius is None and len(values) > 1:  # a single value cannot choose
+                completion, start, shortfalls = self._at_best_radius(entries, standardised)
+
+            def fitted(attributes):
+                model = copy(completion)
+                set_fitted(model, attributes | {"n_features_in_": entries.shape[1]})
+                return {"completion_": model, "n_iter_": model.n_iter_, "radius_": completion.radius}
+
+            def report_fitted(attributes):
+                return report(lambda: fitted(attributes()))
+
+            told = report and report_fitted
+            weights = np.ones(len(values))
+            certificate = completion._complete(entries, standardised, weights, start=start, report=told)
+            set_fitted(self, seen | fitted(certificate.attributes))
         conclude(type(self).__name__, certificate, shortfalls)
         return self
 
@@ -197,63 +203,27 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
 
     def _completion(self):
         return HFWMatrixCompletion(
+            _RADIUS if self.radius is None else self.radius,
+            constraint="nuclear",
+            implicit="none",
             bias_penalty=self.bias_penalty,
-            normalize=False,
             tol=self.tol,
             max_iter=self.max_iter,
             max_time=self.max_time,
+            random_state=self.random_state,
         )
 
-    def _column_space(self, radius, entries, scaled, exponents, seed, report=None):
-        """Return the column space at a radius, and the certificate of its fit."""
-        means, scales, standardised = _standardised(scaled, entries[:, 1], len(exponents))
-        # The multiplier of a ball with an absolute radius is what new rows are penalised with.
-        ball = NuclearBall(radius * (float(np.linalg.norm(standardised)) or 1.0), random_state=seed)
-        completion = self._completion().set_params(constraint=ball)
-
-        def space(attributes):
-            model = copy(completion)
-            set_fitted(model, attributes | {"n_features_in_": entries.shape[1]})
-            return _ColumnSpace(exponents, means, scales, len(scaled), model)
-
-        def report_space(attributes):
-            return report(lambda: _space_attributes(radius, space(attributes())))
-
-        certificate = completion._complete(entries, standardised, report=report and report_space)
-        return space(certificate.attributes), certificate
-
-    def _best_radius(self, entries, scaled, shape, seed):
-        """Return the radius whose fit to most values predicts the others best, and how fits fell short.
-
-        As the radius grows the error falls, then rises. From 1, where a single singular value could explain
-        all values, the search goes downhill in steps of two radii, then of one.
-        """
-        held_out = np.random.default_rng(seed).uniform(size=len(scaled)) < _HELD_OUT
-        if held_out.all() or not held_out.any():
-            return _RADII[0], []
-        known, known_values = entries[~held_out], scaled[~held_out]
-        rows, columns = entries[held_out].T
-        _, scales, _ = _standardised(scaled, entries[:, 1], shape[1])
-        unit_exponents = np.zeros(shape[1], dtype=np.intc)
-        errors, shortfalls = {}, []
-
-        def error(place):
-            if place not in errors:
-                radius = _RADII[place]
-                space, certificate = self._column_space(radius, known, known_values, unit_exponents, seed)
-                stop_if_interrupted(certificate)
-                shortfalls.append(certificate.shortfall)
-                completed = space.complete(known, known_values, shape, np.float64)
-                difference = completed[rows, columns] - scaled[held_out]
-                errors[place] = float(np.sum((difference / _divisors(scales)[columns]) ** 2))
-            return errors[place]
-
-        best = _RADII.index(1.0)
-        for stride in (2, 1):
-            for step in (stride, -stride):
-                while 0 <= best + step < len(_RADII) and error(best + step) < error(best):
-                    best += step
-        return _RADII[best], shortfalls
+    def _at_best_radius(self, entries, values):
+        """Return the model to fit, one to start from, and how the fits that chose the radius fell short."""
+        # Drawn once: all fits have the same seed, so that what differs between them is the radius.
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        template = self._completion().set_params(random_state=seed)
+        split = ShuffleSplit(1, test_size=_HELD_OUT, random_state=seed).split(values)
+        data = entries, values, None, (None, None)
+        search = RadiusSearch(template, data, list(split), negative_rmse)
+        search.follow_grid(_RADIUS, _N_RADII)
+        radii, _, best = search.results()
+        return at_radius(template, radii[best]), search.models[radii[best]], search.shortfalls
 
     def transform(self, X):
         """Fill in what is missing.
@@ -270,7 +240,12 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         check_is_fitted(self)
         X = validate_data(self, X, **self._data_options(), reset=False)
         entries, values = self._observed(X)
-        completed = self._space.complete(entries, values, X.shape, X.dtype)
+        standardised, exponents = self._units.apply(entries, values, X.shape[0])
+        row_units = np.ldexp(1.0, -exponents)
+        completed = np.empty(X.shape, dtype=X.dtype)
+        for part, rows in _completed(self.completion_, entries, standardised, row_units, X.shape):
+            completed[part] = self._units.undo(rows, exponents[part], X.dtype)
+        completed[tuple(entries.T)] = values
         completed = np.compress(self._kept, completed, axis=1)
         if self.indicator_ is None:
             return completed
@@ -302,14 +277,95 @@ class HFWImputer(CallbackReportMixin, OneToOneFeatureMixin, TransformerMixin, Ba
         return tags
 
 
-def _exponents(values, columns, n_features):
-    """Return the exponents of the powers of two that columns are divided by, so that they reach 1, but not 2.
+def _completed(model, entries, values, row_units, shape):
+    """Fit each row's factors to its entries; yield rows with their slice, a block at a time.
 
-    What that loses is beyond the digits of the largest. Sums and differences do not overflow then.
+    The values of a row, those given and those returned, are in units of two to a power: its `row_units` are
+    what 1 is there.
     """
-    largest = np.zeros(n_features)
-    np.maximum.at(largest, columns, np.abs(values))
-    return np.frexp(largest)[1] - 1
+    rows, columns = entries.T
+    # The factors and biases of all columns; those never seen have none.
+    factors, biases = np.zeros((shape[1], model.rank_ + 1)), np.zeros(shape[1])
+    seen = model.column_ids_.astype(np.intp)
+    factors[seen, :-1], biases[seen] = model.column_factors_, model.mean_ + model.column_biases_
+    factors[seen, -1] = 1.0  # what the bias of a row is multiplied by
+    unbiased = values - row_units[rows] * biases[columns]
+    observed = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
+    if len(rows) > _DENSE * shape[0] * shape[1]:
+        observed = observed.toarray()
+    targets = sparse.csr_matrix((unbiased, (rows, columns)), shape=shape) @ factors
+    # The fitted rows solve these equations already: the multiplier of the norm is what holds them. It is
+    # known up to the gap. The largest that it may be holds new rows, even where the ball holds nothing.
+    norm = float(model.singular_values_.sum()) or 1.0
+    multiplier = (model.radius * model.multiplier_ + model.gap_) / norm
+    ridge = np.full(model.rank_ + 1, model._observed.nnz * multiplier)
+    ridge[-1] = model.bias_penalty
+    ridge += _RIDGE * float(model.singular_values_.max(initial=1.0))
+    first, second = np.triu_indices(len(ridge))
+    pairs = factors[:, first] * factors[:, second]
+    pair_of = np.empty((len(ridge), len(ridge)), dtype=np.intp)
+    pair_of[first, second] = pair_of[second, first] = np.arange(len(first))
+    size = max(1, _BLOCK // max(len(first), shape[1]))
+    for start in range(0, shape[0], size):
+        part = slice(start, start + size)
+        equations = np.take(observed[part] @ pairs, pair_of, axis=1) + np.diag(ridge)
+        row_factors = np.linalg.solve(equations, targets[part][..., np.newaxis])[..., 0]
+        yield part, row_factors @ factors.T + row_units[part, np.newaxis] * biases
+
+
+@dataclass(frozen=True)
+class _Standardisation:
+    """How columns are standardised.
+
+    They are divided by two to the power of `exponents`, so that they reach 1, but not 2: sums and differences
+    do not overflow then. The others are means and standard deviations of what that leaves, 0 for a column
+    without two different values.
+    """
+
+    exponents: np.ndarray
+    means: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def of(cls, entries, values, n_features):
+        """Return that of the columns of these entries."""
+        columns, largest = entries[:, 1], np.zeros(n_features)
+        np.maximum.at(largest, columns, np.abs(values))
+        exponents = np.frexp(largest)[1] - 1
+        scaled = np.ldexp(values, -exponents[columns])
+        counts = np.maximum(np.bincount(columns, minlength=n_features), 1)
+        means = np.bincount(columns, scaled, n_features) / counts
+        scales = np.sqrt(np.bincount(columns, (scaled - means[columns]) ** 2, n_features) / counts)
+        scales[scales <= _ROUNDING * counts * np.abs(means)] = 0.0  # the rounding error of the mean
+        return cls(exponents, means, scales)
+
+    def apply(self, entries, values, n_rows):
+        """Return standardised values, and the exponents of the powers of two that rows are divided by.
+
+        A new row may have much larger values than those that were fitted. What is subtracted from it is
+        divided, too.
+        """
+        rows, columns = entries.T
+        exponents = np.zeros(n_rows, dtype=self.exponents.dtype)
+        np.maximum.at(exponents, rows, np.frexp(values)[1] - 1 - self.exponents[columns])
+        scaled = np.ldexp(values, -self.exponents[columns] - exponents[rows])
+        centred = scaled - np.ldexp(self.means[columns], -exponents[rows])
+        scales = self.scales[columns]
+        return np.divide(centred, scales, out=np.zeros(len(values)), where=scales > 0.0), exponents
+
+    def undo(self, standardised, row_exponents, dtype):
+        """Return rows with their own units."""
+        row_exponents = row_exponents[:, np.newaxis]
+        scaled = standardised * self.scales + np.ldexp(self.means, -row_exponents)
+        return _unscaled(scaled, self.exponents + row_exponents, dtype)
+
+    def attributes(self):
+        """Return the fitted attributes of an imputer."""
+        scales = _unscaled(self.scales, self.exponents)
+        return {
+            "means_": _unscaled(self.means, self.exponents),
+            "scales_": np.where(self.scales > 0.0, scales, 1.0),
+        }
 
 
 def _unscaled(scaled, exponents, dtype=np.float64):
@@ -317,91 +373,3 @@ def _unscaled(scaled, exponents, dtype=np.float64):
     largest = float(np.finfo(dtype).max)
     with np.errstate(over="ignore"):
         return np.ldexp(scaled, exponents).clip(-largest, largest).astype(dtype, copy=False)
-
-
-def _standardised(values, columns, n_features):
-    """Return the means of the columns, their standard deviations, and the values standardised by them."""
-    counts = np.maximum(np.bincount(columns, minlength=n_features), 1)
-    means = np.bincount(columns, values, n_features) / counts
-    centred = values - means[columns]
-    sizes = np.zeros(n_features)
-    np.maximum.at(sizes, columns, np.abs(centred))
-    sizes[sizes <= _ROUNDING * counts * np.abs(means)] = 0.0  # no more than the rounding error of the mean
-    # What is held out may be much larger than all others in its column: their squares would underflow.
-    relative = np.where(sizes[columns] > 0.0, centred, 0.0) / _divisors(sizes)[columns]
-    deviations = np.sqrt(np.bincount(columns, relative**2, n_features) / counts)
-    return means, deviations * sizes, relative / _divisors(deviations)[columns]
-
-
-def _divisors(scales):
-    """Return what to divide columns by: their scales, or 1 where that is 0."""
-    return np.where(scales > 0.0, scales, 1.0)
-
-
-def _space_attributes(radius, space):
-    """Return the fitted attributes of the imputer."""
-    completion = space.completion
-    return {
-        "radius_": radius,
-        "means_": _unscaled(space.means, space.exponents),
-        "scales_": np.where(space.scales > 0.0, _unscaled(space.scales, space.exponents), 1.0),
-        "completion_": completion,
-        "n_iter_": completion.n_iter_,
-        "_space": space,
-    }
-
-
-@dataclass(frozen=True)
-class _ColumnSpace:
-    """A model of `n_entries` standardised values, and how to get there.
-
-    Columns are divided by two to the power of `exponents`, and standardised by `means` and `scales` then. A
-    scale of 0 is that of a column without two different values.
-    """
-
-    exponents: np.ndarray
-    means: np.ndarray
-    scales: np.ndarray
-    n_entries: int
-    completion: HFWMatrixCompletion
-
-    def complete(self, entries, values, shape, dtype):
-        """Fit each row's factors to its entries, and return all rows."""
-        (rows, columns), n_features, model = entries.T, shape[1], self.completion
-        # The factors and biases of all columns; those never seen have none.
-        factors, biases = np.zeros((n_features, model.rank_ + 1)), np.zeros(n_features)
-        seen = model.column_ids_.astype(np.intp)
-        factors[seen, :-1], biases[seen] = model.column_factors_, model.mean_ + model.column_biases_
-        factors[seen, -1] = 1.0  # what the bias of a row is multiplied by
-        # A new row may have much larger values than those that were fitted. It is divided by a power of two,
-        # and so are the numbers that are subtracted from it.
-        row_exponents = np.zeros(shape[0], dtype=self.exponents.dtype)
-        np.maximum.at(row_exponents, rows, np.frexp(values)[1] - 1 - self.exponents[columns])
-        units = np.ldexp(1.0, -row_exponents)
-        scaled = np.ldexp(values, -self.exponents[columns] - row_exponents[rows])
-        standardised = (scaled - units[rows] * self.means[columns]) / _divisors(self.scales)[columns]
-        unbiased = standardised - units[rows] * biases[columns]
-        observed = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=shape)
-        if len(rows) > _DENSE * shape[0] * n_features:
-            observed = observed.toarray()
-        targets = sparse.csr_matrix((unbiased, (rows, columns)), shape=shape) @ factors
-        # The fitted rows solve these equations already: their gradient is minus the multiplier times them.
-        ridge = np.full(model.rank_ + 1, self.n_entries * model.multiplier_)
-        ridge[-1] = model.bias_penalty
-        ridge += _RIDGE * float(model.singular_values_.max(initial=1.0))
-        first, second = np.triu_indices(len(ridge))
-        pairs = factors[:, first] * factors[:, second]
-        pair_of = np.empty((len(ridge), len(ridge)), dtype=np.intp)
-        pair_of[first, second] = pair_of[second, first] = np.arange(len(first))
-        result = np.empty(shape, dtype=dtype)
-        size = max(1, _BLOCK // max(len(first), n_features))
-        for start in range(0, shape[0], size):
-            part = slice(start, start + size)
-            equations = np.take(observed[part] @ pairs, pair_of, axis=1)
-            equations[:, np.arange(len(ridge)), np.arange(len(ridge))] += ridge
-            row_factors = np.linalg.solve(equations, targets[part][..., np.newaxis])[..., 0]
-            unit = units[part, np.newaxis]
-            completed = (row_factors @ factors.T + unit * biases) * self.scales + unit * self.means
-            result[part] = _unscaled(completed, self.exponents + row_exponents[part, np.newaxis], dtype)
-        result[rows, columns] = values
-        return result

@@ -10,7 +10,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._certified import CertifiedFitMixin, conclude, set_fitted, validated, with_callbacks
-from ._params import LINEAR_CONSTRAINTS, check_flag, check_sample_weight, make_constraint
+from ._params import LINEAR_CONSTRAINTS, check_flag, check_radius, check_sample_weight, make_constraint
 from .engine import thread_pool
 
 # The default radius in units of `radius_scale` is a multiple of a power of the number of samples: the more
@@ -124,11 +124,8 @@ class LinearFitMixin(CertifiedFitMixin):
         return float(self.radius)
 
     def _check_params(self):
-        if isinstance(self.radius, str) and self.radius != "scale":
-            raise ValueError(
-                f"radius must be 'scale' or a finite number above 0; got radius={self.radius!r}."
-            )
-        self._constraint(1.0 if isinstance(self.radius, str) else self.radius)
+        check_radius(self.radius)
+        self._constraint(1.0)
         self._check_solver_params()
         check_flag("fit_intercept", self.fit_intercept)
         check_flag("warm_start", self.warm_start)

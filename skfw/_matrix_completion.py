@@ -12,23 +12,32 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._certified import CertifiedFitMixin, conclude, set_fitted, validated, warn_caller, with_callbacks
-from ._ids import IdEncoder, check_ids, doubt_ids, doubt_new_ids, keep_ids, other_types
+from ._completion_task import Task, mapped_start
+from ._features import given_features
+from ._fold_in import folded_in
+from ._ids import IdEncoder, check_ids, doubt_ids, doubt_new_ids, keep_ids
+from ._implicit import best_implicit
 from ._params import (
     COMPLETION_CONSTRAINTS,
+    as_sample_weight,
     check_flag,
     check_integer,
     check_name,
     check_number,
-    check_sample_weight,
+    check_radius,
     is_number,
     make_constraint,
+    relative_weights,
 )
+from ._recommend import RecommenderMixin
 from .engine import (
     BiasedSquaredLoss,
-    FactoredMatrix,
+    Constraint,
+    FactorDescent,
     ObservedEntries,
     Problem,
     SquaredLoss,
+    best_corrector,
     products_at,
     thread_pool,
 )
@@ -36,14 +45,123 @@ from .engine import (
 _ROUNDING = 64.0 * np.finfo(np.float64).eps
 # Relative to the largest: where a row's weight in the norm is smaller, its factors are nothing but rounding.
 _LEAST_NORM_WEIGHT = 1e-8
-# Predictions that `recommend` computes at once.
-_BLOCK = 1 << 22
+# The default radius in units of the norm that the whole matrix would have, and its factor for each side that
+# has implicit features, which need a smaller one.
+_SCALE, _IMPLICIT_SCALE = 1.6, 0.6
+# Where next to nothing can be won, a gap of this fraction of `tol` is small enough, relative to all there is.
+_FLOOR = 0.01
+_IMPLICIT = ("auto", "none", "rows", "columns", "both")
 _BIASES = ("none", "mean", "rows", "columns", "both")
 # Ids are checked by their own rules, with their own messages.
 _ANY_IDS = {"dtype": None, "ensure_all_finite": False}
+_ENTRIES = {**_ANY_IDS, "y_numeric": True}
 
 
-class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
+class CompletedMatrixMixin(RecommenderMixin):
+    """What a fitted model of a matrix can do, whoever fitted it."""
+
+    def _validated(self, X, y):
+        """Return the entries of a fit, and the attributes that tell of its features."""
+        X, y, seen = validated(self, keep_ids(X), y, **_ENTRIES, ensure_min_features=2)
+        check_ids(X)
+        return X, _numbers(y), seen
+
+    def predict(self, X):
+        """Return the values of entries; of rows and columns not seen in `fit` only the biases are known.
+
+        Where the other side has features, what these do on average is known too.
+
+        A warning says if none of the rows, or none of the columns, was seen in `fit` and that is odd: because
+        their ids are of another type, rows and columns are swapped, or ten or more ids are all new.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_entries, `n_features_in_`)
+            Ids, as in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_entries,)
+        """
+        check_is_fitted(self)
+        X = validate_data(self, keep_ids(X), **_ANY_IDS, reset=False)
+        check_ids(X)
+        result, indices = self._predicted(X)
+        doubt = doubt_new_ids(X, (self._row_encoder, self._column_encoder), indices)
+        warn_caller(f"{type(self).__name__}.predict", [doubt], UserWarning)
+        return result
+
+    def _predicted(self, X):
+        """Return the predictions, and the indices of rows and columns."""
+        rows, columns = self._row_encoder.transform(X[:, :1]), self._column_encoder.transform(X[:, 1:])
+        # Index -1, for what was not seen, reads the zero appended at the end.
+        result = (
+            self.mean_ + np.append(self.row_biases_, 0.0)[rows] + np.append(self.column_biases_, 0.0)[columns]
+        )
+        seen = (rows >= 0) & (columns >= 0)
+        result[seen] += products_at(self.row_factors_, self.column_factors_, rows[seen], columns[seen])
+        if not seen.all():
+            row, column = (model.default_factors for model in self._sides)
+            new_row, new_column = rows < 0, (rows >= 0) & (columns < 0)
+            result[new_row] += np.append(self.column_factors_ @ row, row @ column)[columns[new_row]]
+            result[new_column] += (self.row_factors_ @ column)[rows[new_column]]
+        return self._clipped(result), (rows, columns)
+
+    @thread_pool()
+    def fold_in(self, X, y, sample_weight=None, *, axis="rows", features=None):
+        """Add rows, or columns, or replace them, without a new fit: the others stay as they are.
+
+        Their factors and biases are those that fit their entries best, with the factors and biases of the
+        other side fixed and half the penalty that `fit` has on them, which suits rows that nothing was
+        adapted to. All entries of a row are needed, those known in `fit` too: what is not
+        given is forgotten. `predict` and `recommend` know them then; the certificate remains that of `fit`.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n_entries, `n_features_in_`)
+            Ids, as in `fit`. Those of the other side must be known.
+        y : array of shape (n_entries,)
+        sample_weight : array of shape (n_entries,), optional
+        axis : {"rows", "columns"}, default="rows"
+            What to add.
+        features : as `row_features` or `column_features` in `fit`, optional
+            Features of what is added. Ids known in `fit` keep those they had.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        check_name("axis", axis, ("rows", "columns"))
+        X, y = validate_data(self, keep_ids(X), y, **_ENTRIES, reset=False)
+        check_ids(X)
+        X, y, weights = weighted_entries(X, _numbers(y), sample_weight)
+        weights = weights / self._largest_weight  # the unit of those in `fit`
+        vars(self).update(folded_in(self, X, y, weights, ("rows", "columns").index(axis), features))
+        return self
+
+    def _clipped(self, predictions):
+        return predictions if self.clip is None else np.clip(predictions, *_interval(self.clip))
+
+    def __sklearn_tags__(self):
+        """Declare that ids may be strings."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    def _norm_powers(self, shares):
+        """Return the weights in the norm, up to a factor, given how much is known relative to the most."""
+        exponent = self.weight_exponent if self.constraint == "weighted_nuclear" else 0.0
+        return np.maximum(shares**exponent, _LEAST_NORM_WEIGHT)
+
+    def _row_penalties(self, side, counts):
+        """Return what the multiplier makes of the squared weights in the norm of rows with such weights."""
+        largest, unit = side.weight_units
+        weights = self._norm_powers(counts / largest) / unit
+        return self._penalty_unit * self.multiplier_ * weights**2
+
+
+class HFWMatrixCompletion(CompletedMatrixMixin, CertifiedFitMixin, RegressorMixin, BaseEstimator):
     r"""Complete a matrix from some of its entries, with a bound on its nuclear norm and a certificate.
 
     An entry is a sample: its features are the ids of its row and its column, its target is its value. The
@@ -52,15 +170,21 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     in a nuclear-norm ball, by Frank-Wolfe with heavy-ball momentum [1]_ and descent on the factors. The
     fitted `gap_` is a proven bound on the distance between its objective and the smallest one.
 
+    Rows and columns may have features: those given to `fit`, and implicit ones that say where they have
+    entries, whatever these are [3]_. The matrix is then ``A W C.T``, with the identity and the features of
+    the rows side by side in ``A``, those of the columns in ``C``, and ``W`` in the ball: the same convex
+    problem, with the same certificate.
+
     Parameters
     ----------
-    radius : float, default=2.0
-        Bound of the sum of singular values of the low-rank part; for "weighted_nuclear", of the low-rank part
-        after its rows and columns were multiplied by their weights. With ``normalize=True`` it is relative to
-        the Frobenius norm of the observed values without mean and biases: 1 allows one singular value
-        that could explain them all, and a grid such as ``[0.5, 1, 2, 3, 5, 10]`` fits data of any scale.
-        Larger radii fit the observed entries more closely and need more iterations; choose it by
-        cross-validation. Ignored if `constraint` is an object.
+    radius : float or "scale", default="scale"
+        Bound of the sum of singular values of the low-rank part, or of ``W``; for "weighted_nuclear", after
+        its rows and columns were multiplied by their weights. With ``normalize=True`` it is relative to the
+        Frobenius norm of the observed values without mean and biases: 1 allows one singular value that could
+        explain them all. Larger radii fit the observed entries more closely and need more iterations. Good
+        ones grow with the inverse root of the share of the entries that is known: "scale" is 1.6 times that,
+        times 0.6 for each side that has implicit features. `HFWMatrixCompletionCV` searches around it.
+        Ignored if `constraint` is an object.
     constraint : {"weighted_nuclear", "nuclear"} or Constraint, default="weighted_nuclear"
         The set of the low-rank part. For "weighted_nuclear" the rows and columns are multiplied, before the
         norm is taken, by their number of entries to the power of `weight_exponent`, divided by the root of
@@ -69,6 +193,14 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     weight_exponent : float, default=0.2
         For "weighted_nuclear": 0 gives the norm without weights, 0.5 that of a matrix sampled row by row and
         column by column. A weight is at least 1e-8 times the largest.
+    implicit : {"auto", "none", "rows", "columns", "both"}, default="auto"
+        Which have implicit features. Those of rows say in which columns a row has entries; those of columns,
+        which are often the better ones, in which rows a column has entries. "auto" takes what best predicts a
+        tenth of the entries, of at most 100,000, from the others, and none where that is not clearly better;
+        it is "none" if `constraint` is an object.
+    max_rank : int, optional
+        Largest rank of the low-rank part, or of ``W``. With fewer factors than the optimum has, the gap may
+        stay above `tol`, and is as valid as any.
     biases : {"both", "rows", "columns", "mean", "none"}, default="both"
         What the model has beside the matrix of low rank. All but "none" have the mean.
     bias_penalty : float or None, default=3.0
@@ -86,10 +218,11 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     restart : bool, default=False
         Whether to forget past gradients when the newest alone proves a smaller gap. It needs a momentum with
         fixed weights: "weighted", "uniform" or a number.
-    tol : float, default=5e-2
-        Stop when `gap_` is at most `tol` times the objective without a low-rank part. Predictions are
-        seldom better for a smaller one: on MovieLens 100K, 1e-2 takes twice the time and lowers the error on
-        unseen ratings by 0.0005.
+    tol : float, default=1e-1
+        Stop when `gap_` is at most `tol` times what the low-rank part has lowered the objective by (where
+        that is less than a hundredth of the objective, `tol` times this hundredth). Predictions are seldom
+        better for a smaller one: on MovieLens 100K, 2e-2 takes 1.5 to 2 times as long and lowers the error on
+        unseen ratings by 0.0001 to 0.0004. Values with little noise want a smaller one.
     max_iter : int, default=1000
         Largest number of steps.
     max_time : float, optional
@@ -111,7 +244,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     Attributes
     ----------
     row_ids_, column_ids_ : ndarray
-        The ids seen, in the order of the factors.
+        The ids, in the order of the factors: those with entries, then those known by their features alone,
+        then those that `fold_in` has added.
     row_factors_ : ndarray of shape (n_rows, `rank_`)
     column_factors_ : ndarray of shape (n_columns, `rank_`)
         The low-rank part is ``row_factors_ @ column_factors_.T``; the columns of each are orthogonal, with
@@ -119,6 +253,10 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
     singular_values_ : ndarray of shape (`rank_`,)
         Of the low-rank part itself, whatever the weights in the constraint.
     rank_ : int
+    radius_ : float
+        The radius, in the unit of the parameter.
+    implicit_ : {"none", "rows", "columns", "both"}
+        Which have implicit features.
     mean_ : float
     row_biases_, column_biases_ : ndarray
         Zero where `biases` leaves them out.
@@ -144,6 +282,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
        NeurIPS 2021.
     .. [2] N. Srebro and R. Salakhutdinov, "Collaborative filtering in a non-uniform world: learning with the
        weighted trace norm", NeurIPS 2010.
+    .. [3] Y. Koren, "Factorization meets the neighborhood: a multifaceted collaborative filtering model",
+       KDD 2008.
 
     Examples
     --------
@@ -164,10 +304,12 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
     def __init__(
         self,
-        radius=2.0,
+        radius="scale",
         *,
         constraint="weighted_nuclear",
         weight_exponent=0.2,
+        implicit="auto",
+        max_rank=None,
         biases="both",
         bias_penalty=3.0,
         normalize=True,
@@ -175,7 +317,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         step_size="line_search",
         corrective=True,
         restart=False,
-        tol=5e-2,
+        tol=1e-1,
         max_iter=1000,
         max_time=None,
         lipschitz=None,
@@ -187,6 +329,8 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         self.radius = radius
         self.constraint = constraint
         self.weight_exponent = weight_exponent
+        self.implicit = implicit
+        self.max_rank = max_rank
         self.biases = biases
         self.bias_penalty = bias_penalty
         self.normalize = normalize
@@ -205,7 +349,7 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
 
     @with_callbacks
     @thread_pool()
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None, *, row_features=None, column_features=None):
         """Fit the model.
 
         Parameters
@@ -218,6 +362,11 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             The entries' values.
         sample_weight : array of shape (n_entries,), optional
             A weight of two counts an entry twice, a weight of zero leaves it out.
+        row_features, column_features : data frame, or tuple of ids and a matrix, optional
+            Numbers that are known of rows, or of columns: a data frame indexed by id, or the ids and an array
+            or CSR matrix with a row for each of them. Their scale does not matter. Those of an array are
+            centred, and an id without features has their means. Rows that have features but no entries are
+            predicted from their features.
 
         Returns
         -------
@@ -225,70 +374,99 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         """
         began = perf_counter()
         self._check_params()
-        X, y, seen = validated(self, keep_ids(X), y, **_ANY_IDS, ensure_min_features=2, y_numeric=True)
-        check_ids(X)
-        if y.dtype.kind not in "biuf":
-            raise ValueError(f"y must have numbers, the values of the entries; got an array of {y.dtype}.")
-        y = y.astype(np.float64, copy=False)
+        X, y, seen = self._validated(X, y)
+        entries = weighted_entries(X, y, sample_weight)
+        given = given_features(X, row_features, column_features)
         with self._callbacks(X, y, sample_weight, seen) as report:
-            certificate = self._complete(X, y, sample_weight, report, began)
+            certificate = self._complete(*entries, given, report=report, began=began)
             set_fitted(self, seen | certificate.attributes)
         conclude(type(self).__name__, certificate)
         doubt = doubt_ids(X, self._observed, seen.get("feature_names_in_"))
         warn_caller(type(self).__name__, [doubt], UserWarning)
         return self
 
-    def _complete(self, X, y, sample_weight=None, report=None, began=None):
-        """Run the solver on validated entries and certify what it found; nothing is set."""
-        weights = check_sample_weight(sample_weight, len(y))
-        largest_weight = 1.0 if sample_weight is None else float(np.max(np.asarray(sample_weight)))
-        kept = slice(None) if weights.all() else weights > 0.0
-        ids, values, weights = X[kept], y[kept], weights[kept]
+    def _complete(self, X, y, weights, given=(None, None), start=None, report=None, began=None):
+        """Run the solver on entries of positive weight and certify what it found; nothing is set.
 
+        `start` is a fitted model.
+        """
+        implicit = self.implicit
+        if implicit == "auto":
+            implicit = best_implicit(self, X, y, weights, given, began)
+        task = self._task(X, y, weights, given)
+        sides = task.sides(implicit)
+        radius = self._radius(task, implicit)
+        problem = Problem(task.loss, data := task.data(sides), self._constraint(task, data.shape, radius))
+        start = start or (self if self.warm_start and hasattr(self, "rank_") else None)
+        certificate = self._solve(
+            problem,
+            partial(task.attributes, sides, problem),
+            None if start is None else self._start(start, task, problem, sides),
+            loss_unit=task.value_unit * task.value_unit,
+            radius_unit=task.radius_unit,
+            report=report,
+            began=began,
+        )
+        known = {"radius_": radius, "implicit_": implicit}
+        return replace(certificate, attributes=certificate.attributes | known)
+
+    def _task(self, X, y, weights, given=(None, None)):
+        """Return entries in the solver's units."""
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
-        rows, columns = row_encoder.fit(ids[:, :1]), column_encoder.fit(ids[:, 1:])
+        rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
         shape = len(row_encoder.ids), len(column_encoder.ids)
         order = np.argsort(rows * shape[1] + columns, kind="stable")  # memory is read in order then
-        values, weights = values[order], weights[order]
+        largest_weight = float(weights.max())
+        values, weights = y[order], relative_weights(weights)[order]
         entries = ObservedEntries(rows[order].astype(np.int32), columns[order].astype(np.int32), shape)
         del rows, columns, order
-        matrix_weights = self._matrix_weights(entries, weights)
+        id_weights, weight_units = self._id_weights(entries, weights)
         # The penalty of the biases counts in entries, whose weight is one.
-        penalty = None if self.bias_penalty is None else self.bias_penalty / largest_weight / weights.sum()
-        weights = weights / weights.sum()
+        total = float(weights.sum())
+        penalty = None if self.bias_penalty is None else self.bias_penalty / largest_weight / total
+        weights = weights / total
         # Values are divided by `scale`, so that nothing overflows; what mean and biases leave of them, the
         # targets, by the unit that the radius refers to.
         scale = float(np.abs(values).max()) or 1.0
         loss, mean, biases = self._make_loss(entries, values / scale, weights, penalty)
         target_unit, radius_unit = self._units(entries, loss, scale)
-        constraint = self._constraint(matrix_weights, radius_unit)
         value_unit = scale * target_unit
         if not np.isfinite(value_unit * value_unit):
             raise ValueError(
                 f"y is too large for its squares: it reaches {scale:g} in size. Divide it first."
             )
-        problem = Problem(replace(loss, targets=loss.targets / target_unit), entries, constraint)
-        data_attributes = {
-            "_row_encoder": row_encoder,
-            "_column_encoder": column_encoder,
-            "row_ids_": row_encoder.ids[:, 0],
-            "column_ids_": column_encoder.ids[:, 0] if X.shape[1] == 2 else column_encoder.ids,
-            "_observed": entries.pattern,
-            "mean_": scale * mean,
-        }
-        return self._solve(
-            problem,
-            partial(_model_attributes, data_attributes, value_unit, scale * biases),
-            self._start(problem, row_encoder.ids, column_encoder.ids, value_unit),
-            loss_unit=value_unit * value_unit,
+        return Task(
+            encoders=(row_encoder, column_encoder),
+            entries=entries,
+            loss=replace(loss, targets=loss.targets / target_unit),
+            given=given,
+            id_weights=id_weights,
+            weight_units=weight_units,
+            total_weight=total,
+            largest_weight=largest_weight,
+            mean=scale * mean,
+            biases=scale * biases,
+            value_unit=value_unit,
             radius_unit=radius_unit,
-            report=report,
-            began=began,
         )
+
+    def _radius(self, task, implicit):
+        """Return the radius: that of an object, the given one, or the default for the data."""
+        if not isinstance(self.constraint, str):
+            return getattr(self.constraint, "radius", np.nan)
+        if self.radius != "scale":
+            return float(self.radius)
+        n_implicit = {"none": 0, "rows": 1, "columns": 1, "both": 2}[implicit]
+        unit = 1.0 if self.normalize else task.value_unit * (_observed_norm(task.entries, task.loss) or 1.0)
+        return _SCALE * _IMPLICIT_SCALE**n_implicit / np.sqrt(task.share_known) * unit
 
     def _check_params(self) -> None:
         self._check_solver_params()
-        make_constraint(self.constraint, self.radius, COMPLETION_CONSTRAINTS)
+        if isinstance(self.constraint, str):
+            check_radius(self.radius)
+        make_constraint(self.constraint, 1.0, COMPLETION_CONSTRAINTS)
+        check_name("implicit", self.implicit, _IMPLICIT)
+        self._check_max_rank()
         check_number("weight_exponent", self.weight_exponent, at_least=0.0)
         check_name("biases", self.biases, _BIASES)
         if self.bias_penalty is not None:
@@ -301,12 +479,25 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
                 f"got clip={self.clip!r}."
             )
 
-    def _matrix_weights(self, entries, weights):
-        """Return the weights of rows and columns in the norm, from how much is known of each."""
-        counts = np.bincount(entries.row_indices, weights), np.bincount(entries.column_indices, weights)
-        powers = [(count / count.max()) ** self.weight_exponent for count in counts]
-        floored = [np.maximum(power, _LEAST_NORM_WEIGHT) for power in powers]
-        return [power / np.sqrt(np.mean(power**2)) for power in floored]
+    def _check_max_rank(self):
+        if self.max_rank is None:
+            return
+        check_integer("max_rank", self.max_rank, at_least=1)
+        if not self.corrective:
+            raise ValueError("max_rank needs corrective=True: without it each step adds one to the rank.")
+        if isinstance(self.constraint, Constraint) and self.constraint.geometry != "nuclear ball":
+            raise ValueError(f"max_rank needs a nuclear-norm ball; got constraint={self.constraint!r}.")
+
+    def _id_weights(self, entries, weights):
+        """Return the weights of rows and columns in the norm, from how much is known, and their units."""
+        id_weights, units = [], []
+        for indices in (entries.row_indices, entries.column_indices):
+            counts = np.bincount(indices, weights)
+            largest = float(counts.max())
+            powers = self._norm_powers(counts / largest)
+            units.append((largest, float(np.sqrt(np.mean(powers**2)))))
+            id_weights.append(powers / units[-1][1])
+        return id_weights, units
 
     def _units(self, entries, loss, scale):
         """Return what the solver's targets are divided by after `scale`, and what its radius is."""
@@ -317,23 +508,40 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
             return 1.0, scale
         return 1.0 / scale, 1.0  # the radius of an object is as it is, and so are the values
 
-    def _constraint(self, matrix_weights, radius_unit):
-        """Return the set of the solver's models."""
+    def _constraint(self, task, shape, radius):
+        """Return the set of the solver's models, which have this shape."""
         if not isinstance(self.constraint, str):
             return self.constraint
-        radius = self.radius / radius_unit
+        radius = radius / task.radius_unit
         if not 0.0 < radius < np.inf:
             raise ValueError(
                 f"radius and y must be of comparable size; got radius={self.radius} for values up to "
-                f"{radius_unit:g}. Use normalize=True, or scale y."
+                f"{task.radius_unit:g}. Use normalize=True, or scale y."
             )
         return make_constraint(
             self.constraint,
             radius,
             COMPLETION_CONSTRAINTS,
-            matrix_weights=matrix_weights,
+            matrix_weights=task.norm_weights(shape),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
+
+    def _corrector(self, problem):
+        if self.max_rank is None:
+            return best_corrector(problem)
+        ball = problem.constraint
+        weights = ball.weights(problem.data.shape)
+        return FactorDescent(problem, ball.radius, *weights, ball.random_state, self.max_rank)
+
+    @property
+    def _remedy(self):
+        return "lower the radius" if self.max_rank is None else "raise max_rank, or lower the radius"
+
+    def _tolerances(self, null):
+        return {"tolerance": _FLOOR * self.tol * null, "relative_tolerance": self.tol}
+
+    def _gap_unit(self, null, objective):
+        return null - objective, "what the low-rank part wins"
 
     def _make_loss(self, entries, values, weights, penalty):
         """Return the loss of the low-rank part, the mean, and biases that the loss does not know of."""
@@ -358,102 +566,26 @@ class HFWMatrixCompletion(CertifiedFitMixin, RegressorMixin, BaseEstimator):
         penalties = [penalty if used else np.inf for used in (has_row_biases, has_column_biases)]
         return BiasedSquaredLoss(targets, weights, entries, *penalties), mean, biases
 
-    def _start(self, problem, row_ids, column_ids, value_unit):
-        """Return the last fit's low-rank part, on the ids known to both, as a point of the set."""
-        if not (self.warm_start and hasattr(self, "rank_")):
+    def _start(self, model, task, problem, sides):
+        """Return the low-rank part of a fitted model, on the ids known to both, as a point of the set."""
+        encoders = model._row_encoder, model._column_encoder
+        if encoders[1].ids.shape[1] != task.encoders[1].ids.shape[1]:
             return None
-        if self._column_encoder.ids.shape[1] != column_ids.shape[1]:
-            return None
-        row_of, column_of = self._row_encoder.transform(row_ids), self._column_encoder.transform(column_ids)
-        left = np.where(row_of[:, np.newaxis] >= 0, self.row_factors_[row_of], 0.0)
-        right = np.where(column_of[:, np.newaxis] >= 0, self.column_factors_[column_of], 0.0)
-        weights = np.full(self.rank_, 1.0 / value_unit)
-        inside = problem.constraint.scale_into(FactoredMatrix(left, right, weights))
+        inside = mapped_start(model._sides, encoders, problem, task, sides, self.max_rank)
         return None if inside is None else problem.at(inside)
 
-    def predict(self, X):
-        """Return the values of entries; of rows and columns not seen in `fit` only the biases are known.
 
-        A warning says if none of the rows, or none of the columns, was seen in `fit` and that is odd: because
-        their ids are of another type, rows and columns are swapped, or ten or more ids are all new.
+def weighted_entries(X, y, sample_weight):
+    """Return the entries that have a weight, their values, and the weights."""
+    weights = as_sample_weight(sample_weight, len(y))
+    kept = slice(None) if weights.all() else weights > 0.0
+    return X[kept], y[kept], weights[kept]
 
-        Parameters
-        ----------
-        X : array or data frame of shape (n_entries, `n_features_in_`)
-            Ids, as in `fit`.
 
-        Returns
-        -------
-        ndarray of shape (n_entries,)
-        """
-        check_is_fitted(self)
-        X = validate_data(self, keep_ids(X), **_ANY_IDS, reset=False)
-        check_ids(X)
-        encoders = self._row_encoder, self._column_encoder
-        rows, columns = indices = [
-            encoder.transform(ids) for encoder, ids in zip(encoders, (X[:, :1], X[:, 1:]), strict=True)
-        ]
-        # Index -1, for what was not seen, reads the zero appended at the end.
-        result = (
-            self.mean_ + np.append(self.row_biases_, 0.0)[rows] + np.append(self.column_biases_, 0.0)[columns]
-        )
-        seen = (rows >= 0) & (columns >= 0)
-        result[seen] += products_at(self.row_factors_, self.column_factors_, rows[seen], columns[seen])
-        warn_caller(f"{type(self).__name__}.predict", [doubt_new_ids(X, encoders, indices)], UserWarning)
-        return self._clipped(result)
-
-    def recommend(self, row_ids, n=10):
-        """Return the columns with the largest predictions among those not observed in a row.
-
-        Parameters
-        ----------
-        row_ids : array of shape (n_rows,)
-            Ids of rows seen in `fit`.
-        n : int, default=10
-            How many columns for each row.
-
-        Returns
-        -------
-        column_ids : ndarray of shape (n_rows, n), with one axis more if several columns name a column
-            The best first.
-        predictions : ndarray of shape (n_rows, n)
-        """
-        check_is_fitted(self)
-        check_integer("n", n, at_least=1)
-        row_ids = np.asarray(keep_ids(row_ids)).reshape(-1)
-        rows = self._row_encoder.transform(row_ids[:, np.newaxis])
-        if rows.min(initial=0) < 0:
-            new = row_ids[[np.argmin(rows)], np.newaxis]
-            types = other_types(new, self._row_encoder.ids)
-            reason = f": it is of type {types[0]}, in fit of type {types[1]}" if types else ""
-            raise ValueError(f"Row {new.item()!r} was not seen in fit{reason}.")
-        n_unseen = len(self.column_ids_) - np.diff(self._observed.indptr)[rows]
-        if n_unseen.min(initial=n) < n:
-            fewest = np.argmin(n_unseen)
-            raise ValueError(
-                f"Row {row_ids[fewest]} has {n_unseen[fewest]} columns without an entry; got n={n}."
-            )
-        best, predictions = np.empty((len(rows), n), dtype=np.intp), np.empty((len(rows), n))
-        size = max(1, _BLOCK // len(self.column_ids_))
-        for start in range(0, len(rows), size):
-            part = slice(start, start + size)
-            scores = self.row_factors_[rows[part]] @ self.column_factors_.T
-            scores += self.mean_ + self.row_biases_[rows[part]][:, np.newaxis] + self.column_biases_
-            scores[self._observed[rows[part]].nonzero()] = -np.inf
-            top = np.argpartition(-scores, n - 1, axis=1)[:, :n]
-            order = np.argsort(-np.take_along_axis(scores, top, axis=1), axis=1, kind="stable")
-            best[part] = np.take_along_axis(top, order, axis=1)
-            predictions[part] = np.take_along_axis(scores, best[part], axis=1)
-        return self.column_ids_[best], self._clipped(predictions)
-
-    def _clipped(self, predictions):
-        return predictions if self.clip is None else np.clip(predictions, *_interval(self.clip))
-
-    def __sklearn_tags__(self):
-        """Declare that ids may be strings."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        return tags
+def _numbers(y):
+    if y.dtype.kind not in "biuf":
+        raise ValueError(f"y must have numbers, the values of the entries; got an array of {y.dtype}.")
+    return y.astype(np.float64, copy=False)
 
 
 def _is_interval(pair):
@@ -477,18 +609,3 @@ def _observed_norm(entries, loss):
     """Frobenius norm of the observed targets that biases leave; a repeated entry has its weighted mean."""
     residual = loss.evaluate(np.zeros(len(loss.weights))).residual
     return float(np.linalg.norm(entries.totals(residual) / entries.totals(loss.weights)))
-
-
-def _model_attributes(data_attributes, value_unit, biases, x, intercept):
-    """Return the fitted attributes of an iterate, with those that the data gives before the solver runs."""
-    left, values, right = x.svd()
-    values = value_unit * values
-    row_biases, column_biases = np.split(biases + value_unit * intercept, x.shape[:1])
-    return data_attributes | {
-        "row_factors_": left * np.sqrt(values),
-        "column_factors_": right * np.sqrt(values),
-        "singular_values_": values,
-        "rank_": len(values),
-        "row_biases_": row_biases,
-        "column_biases_": column_biases,
-    }

@@ -103,6 +103,14 @@ def check_number(name, value, *, above=-np.inf, at_least=-np.inf) -> None:
         raise ValueError(f"{name} must be a finite number {wanted}; got {name}={value!r}.")
 
 
+def check_radius(radius) -> None:
+    """Raise a ValueError unless a radius is a positive number, or "scale"."""
+    if isinstance(radius, str) and radius != "scale":
+        raise ValueError(f"radius must be 'scale' or a finite number above 0; got radius={radius!r}.")
+    if not isinstance(radius, str):
+        check_number("radius", radius, above=0.0)
+
+
 def check_integer(name, value, *, at_least) -> None:
     """Raise a ValueError unless `value` is an integer of at least `at_least`."""
     if not is_number(value, Integral) or value < at_least:
@@ -120,8 +128,8 @@ def check_flag(name, value) -> None:
         raise ValueError(f"{name} must be True or False; got {name}={value!r}.")
 
 
-def check_sample_weight(sample_weight, n_samples, name="sample_weight"):
-    """Return the weights divided by the largest; None stands for ones."""
+def as_sample_weight(sample_weight, n_samples, name="sample_weight"):
+    """Return the weights as an array of floats; None stands for ones."""
     if sample_weight is None:
         return np.ones(n_samples)
     try:
@@ -140,5 +148,15 @@ def check_sample_weight(sample_weight, n_samples, name="sample_weight"):
         )
     if weights.max() == 0.0:
         raise ValueError(f"{name} must have a positive weight; got weights that are all zero.")
+    return weights
+
+
+def check_sample_weight(sample_weight, n_samples, name="sample_weight"):
+    """Return the weights divided by the largest; None stands for ones."""
+    return relative_weights(as_sample_weight(sample_weight, n_samples, name))
+
+
+def relative_weights(weights):
+    """Return weights divided by the largest."""
     with np.errstate(over="ignore"):  # NumPy 1 warns of a quotient of numbers below the normal range
         return weights / weights.max()

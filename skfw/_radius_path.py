@@ -68,17 +68,25 @@ def radius_grid(template, radii, problem):
     The grid goes from a tenth of `radius_scale` to ten times it, in equal ratios; a single radius is the
     middle.
     """
-    if not isinstance(radii, Integral):
-        if isinstance(radii, str) or np.ndim(radii) != 1 or not len(radii):
-            raise ValueError(f"radii must be a number of radii or a sequence of them; got radii={radii!r}.")
-        for number, radius in enumerate(radii):
-            check_number(f"radii[{number}]", radius, above=0.0)
-        return np.unique(np.asarray(radii, dtype=np.float64))
-    check_integer("radii", radii, at_least=1)
+    given = check_radii(radii)
+    if given is not None:
+        return given
     unit = at_radius(template, 1.0)._constraint(1.0)
     scale = radius_scale(problem.within(unit))
     ends = _BELOW * scale, _ABOVE * scale
     return np.geomspace(*ends, radii) if radii > 1 else np.array([np.sqrt(ends[0]) * np.sqrt(ends[1])])
+
+
+def check_radii(radii):
+    """Return given radii in ascending order; None where only their number is given."""
+    if isinstance(radii, Integral):
+        check_integer("radii", radii, at_least=1)
+        return None
+    if isinstance(radii, str) or np.ndim(radii) != 1 or not len(radii):
+        raise ValueError(f"radii must be a number of radii or a sequence of them; got radii={radii!r}.")
+    for number, radius in enumerate(radii):
+        check_number(f"radii[{number}]", radius, above=0.0)
+    return np.unique(np.asarray(radii, dtype=np.float64))
 
 
 def at_radius(template, radius):

@@ -19,6 +19,7 @@ from skfw import (
     HFWLogisticRegression,
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
+    HFWMatrixCompletionCV,
     RadiusPathDisplay,
     entries_to_matrix,
     hfw_logistic_path,
@@ -244,6 +245,24 @@ def test_scores_along_the_radius():
     assert display.ax_.get_ylabel() == "mean log-likelihood"
     marked = [line for line in display.ax_.lines if line is not display.lines_[0]]
     assert marked[0].get_xdata()[0] == fitted.radius_
+
+
+@pytest.mark.parametrize("scoring, name", [(None, "minus RMSE"), ("r2", "r2")])
+def test_scores_of_a_completion(scoring, name):
+    _, entries, values, truth = completion()
+    model = HFWMatrixCompletionCV([0.5, 1.0, 2.0], cv=2, scoring=scoring, random_state=0).fit(entries, values)
+    display = RadiusPathDisplay.from_estimator(model)
+    means = np.column_stack([model.radii_, model.scores_.mean(axis=0)])
+    np.testing.assert_array_equal(display.lines_[0].get_xydata(), means)
+    assert (display.ax_.get_ylabel(), display.radius) == (name, model.radius_)
+    # Its run and its matrix are those of the fit to all entries.
+    run = ConvergenceDisplay.from_estimator(model)
+    np.testing.assert_array_equal(run.line_.get_ydata(), model.trace_["objective"])
+    assert run.ax_.get_legend().get_texts()[0].get_text() == "HFWMatrixCompletionCV"
+    matrices = CompletionDisplay.from_estimator(model, entries, values, truth=truth).matrices
+    everywhere = np.argwhere(np.ones_like(truth))
+    np.testing.assert_allclose(matrices["completed"].ravel(), model.predict(everywhere))
+    assert np.isfinite(matrices["observed"]).sum() == len(entries)
 
 
 def test_scores_of_a_grid_search():

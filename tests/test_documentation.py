@@ -66,7 +66,9 @@ def check_extensions(session):
     for result in (session["chosen"], session["backtracked"]):  # of the loss with an intercept
         assert result.lower_bound <= optimum <= result.objective + 1e-6
         assert result.gap < 0.01 * session["problem"].null.value
-    assert session["found"].status == "converged"
+    assert session["found"].status == session["completed"].status == "converged"
+    completed, unseen = session["left"] @ session["right"].T, np.s_[:, 37:]
+    assert np.corrcoef(completed[unseen].ravel(), session["truth"][unseen].ravel())[0, 1] > 0.9
     check_data(session["blur"])
 
 

@@ -7,7 +7,13 @@ import sys
 import pytest
 from sklearn.utils import estimator_checks
 
-from skfw import HFWImputer, HFWLogisticRegression, HFWLogisticRegressionCV, HFWMatrixCompletion
+from skfw import (
+    HFWImputer,
+    HFWLogisticRegression,
+    HFWLogisticRegressionCV,
+    HFWMatrixCompletion,
+    HFWMatrixCompletionCV,
+)
 
 ESTIMATORS = [
     HFWLogisticRegression(),
@@ -33,6 +39,9 @@ ESTIMATORS = [
         clip=(-10, 10),
         max_iter=100,
     ),
+    HFWMatrixCompletion(implicit="both"),
+    HFWMatrixCompletion(implicit="none", max_rank=3),
+    HFWMatrixCompletionCV(radii=3, cv=3),
     HFWImputer(),
     HFWImputer(1.0, missing_values=-1, add_indicator=True, keep_empty_features=True),
 ]
@@ -42,8 +51,9 @@ ARRAY_API = "SCIPY_ARRAY_API"
 # The checks set max_iter to small numbers, and many use data without any structure. As ids they use random
 # numbers, none of which occurs twice; the warnings are right about them.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore:HFWMatrixCompletion found one entry only:UserWarning")
-@pytest.mark.filterwarnings("ignore:HFWMatrixCompletion.predict knows none of:UserWarning")
+@pytest.mark.filterwarnings("ignore:HFWMatrixCompletion(CV)? found one entry only:UserWarning")
+@pytest.mark.filterwarnings("ignore:HFWMatrixCompletion(CV)?.predict knows none of:UserWarning")
+@pytest.mark.filterwarnings("ignore:HFWMatrixCompletionCV chose the largest radius:UserWarning")
 @estimator_checks.parametrize_with_checks(ESTIMATORS)
 def test_sklearn_check(estimator, check):
     check(estimator)

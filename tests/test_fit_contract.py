@@ -19,6 +19,7 @@ from skfw import (
     HFWLogisticRegression,
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
+    HFWMatrixCompletionCV,
     hfw_logistic_path,
 )
 from skfw.engine import Constraint, Interrupted, L1Ball, NuclearBall
@@ -76,12 +77,18 @@ EACH = pytest.mark.parametrize(
         ),
         (
             HFWMatrixCompletion(random_state=0),
+            OwnNuclearBall(0.3),
+            (ENTRIES, VALUES),
+            (np.column_stack([ENTRIES, ENTRIES % 3])[:, :3], VALUES[::-1]),
+        ),
+        (
+            HFWMatrixCompletionCV([0.1, 0.2], cv=2, random_state=0),
             OwnNuclearBall(),
             (ENTRIES, VALUES),
             (np.column_stack([ENTRIES, ENTRIES % 3])[:, :3], VALUES[::-1]),
         ),
     ],
-    ids=["single", "cv", "completion"],
+    ids=["single", "cv", "completion", "completion cv"],
 )
 
 
@@ -323,6 +330,14 @@ CALLS = {
         "HFWLogisticRegression",
     ),
     "completion": (lambda: HFWMatrixCompletion(**SHORT).fit(ENTRIES, VALUES), "HFWMatrixCompletion"),
+    "completion cv": (
+        lambda: HFWMatrixCompletionCV([1.0, 2.0], cv=2, **SHORT).fit(ENTRIES, VALUES),
+        "HFWMatrixCompletionCV",
+    ),
+    "completion cv in parallel": (
+        lambda: HFWMatrixCompletionCV([1.0, 2.0], cv=2, n_jobs=2, **SHORT).fit(ENTRIES, VALUES),
+        "HFWMatrixCompletionCV",
+    ),
     "imputer": (lambda: HFWImputer(**SHORT).fit(HOLES), "HFWImputer"),
 }
 
@@ -335,7 +350,7 @@ def test_a_convergence_warning_names_what_was_called_and_points_at_the_caller(wh
     assert {warning.filename for warning in record} == {__file__}
     assert {str(warning.message).split()[0] for warning in record} == {name}
     advice = {str(warning.message).rpartition("For a smaller one ")[2] for warning in record}
-    scaling = "" if which in ("completion", "imputer") else "scale the features, or "
+    scaling = "" if which.startswith(("completion", "imputer")) else "scale the features, or "
     assert advice == {f"raise max_iter, or {scaling}lower the radius."}
 
 

@@ -1,6 +1,5 @@
 import copy
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skfw import HFWImputer
-from skfw._imputer import _RADII
-from skfw.engine import NuclearBall
+from skfw import HFWImputer, HFWMatrixCompletion
+from skfw._matrix_completion_cv import RadiusSearch
+from skfw._params import make_constraint
 
 
 def with_holes(X, share=0.3, seed=0):
@@ -225,54 +224,57 @@ def test_bad_parameters(name, value, watched):
 
 
 def test_the_search_finds_the_best_radius_and_leaves_most_out(monkeypatch):
-    """The error predicts values that the fit has not seen, in units of the columns' standard deviations."""
+    """The scores are errors in values that the fits have not seen."""
     missing, _ = with_holes(load_wine().data)
-    missing /= np.nanmax(missing, axis=0)  # no power of two to divide by
-    spaces, fit = {}, HFWImputer._column_space
+    n_values = np.sum(~np.isnan(missing))
+    tried, try_radius = {}, RadiusSearch.try_radius
 
-    def spy(self, radius, entries, *args):
-        space, shortfall = fit(self, radius, entries, *args)
-        spaces.setdefault(radius, (space, entries))
-        return space, shortfall
+    def spy(self, radius):
+        try_radius(self, radius)
+        (X, y, *_), [(known, held_out)], model = self._data, self._folds, self.models[radius]
+        assert len(y) == n_values == len(known) + len(held_out)
+        assert len(held_out) == np.ceil(0.1 * n_values)
+        assert model._observed.nnz == len(known)
+        assert not set(known) & set(held_out)
+        tried[radius] = np.mean((model.predict(X[held_out]) - y[held_out]) ** 2)
 
-    monkeypatch.setattr(HFWImputer, "_column_space", spy)
+    monkeypatch.setattr(RadiusSearch, "try_radius", spy)
     imputer = HFWImputer(random_state=0).fit(missing)
-    tried, deviations = {}, np.nanstd(missing, axis=0)
-    for radius, (space, entries) in spaces.items():
-        held_out = ~np.isnan(missing)
-        held_out[tuple(entries.T)] = False
-        assert 0.05 < held_out.sum() / np.sum(~np.isnan(missing)) < 0.15
-        values = missing[tuple(entries.T)]
-        predicted = space.complete(entries, values, missing.shape, np.float64)
-        tried[radius] = np.mean(((predicted - missing) / deviations)[held_out] ** 2)
-    assert imputer.radius_ == min(tried, key=tried.get)
-    place = _RADII.index(imputer.radius_)
-    assert {_RADII[place - 1], _RADII[place + 1]} < set(tried)
-    assert len(tried) < len(_RADII) / 2
+    assert imputer.radius_ == imputer.completion_.radius_ == min(tried, key=tried.get)
+    assert min(tried) < imputer.radius_ < max(tried)
 
 
-@pytest.mark.parametrize("best", _RADII)
-def test_the_search_goes_downhill_in_units_of_the_standard_deviations(best, monkeypatch):
-    """Errors in two columns; in units of their largest values the second one would decide."""
-    X, tried = np.random.default_rng(0).normal(size=(300, 2)), []
-    X[0] = 100.0, 2.0
-    X /= np.abs(X).max(axis=0)
+def test_the_final_fit_starts_from_the_best_one(monkeypatch):
+    starts, start = [], HFWMatrixCompletion._start
 
-    class Space:
-        def __init__(self, radius):
-            self.radius = radius
+    def spy(self, model, *args):
+        starts.append(model)
+        return start(self, model, *args)
 
-        def complete(self, entries, values, shape, dtype):
-            return X + np.log([self.radius / best, self.radius]) * [1.0, 0.1] * X.std(axis=0)
+    monkeypatch.setattr(HFWMatrixCompletion, "_start", spy)
+    imputer = HFWImputer(random_state=0).fit(with_holes(load_wine().data)[0])
+    assert starts[-1].radius_ == imputer.radius_
 
-    def fit(self, radius, *args):
-        tried.append(radius)
-        return Space(radius), SimpleNamespace(interrupt=None, shortfall=None)
 
-    monkeypatch.setattr(HFWImputer, "_column_space", fit)
-    found, _ = HFWImputer()._best_radius(np.argwhere(np.ones(X.shape)), X.ravel(), X.shape, seed=0)
-    assert found == best
-    assert len(tried) == len(set(tried)) <= 6
+def test_a_radius_that_adds_nothing_is_not_chosen():
+    """From some radius on fits are within the tolerance at their start: their scores differ by rounding."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 10)) @ rng.normal(size=(10, 40))
+    X += 0.2 * X.std() * rng.normal(size=X.shape)
+    for seed in range(4):
+        missing, holes = with_holes(X, seed=seed)
+        imputer = HFWImputer(random_state=0)
+        assert error(imputer, X, missing, holes, X.std(axis=0)) < 0.4
+        assert imputer.radius_ < 6.0
+
+
+@pytest.mark.parametrize("radius", [2.0, 5.0, 20.0])
+@pytest.mark.parametrize("tol", [0.1, 1e-2])
+def test_rows_are_held_where_the_ball_is_not(radius, tol):
+    """The columns' factors fit nearly everything then; without a ridge, rows with few values explode."""
+    X = load_breast_cancer().data
+    missing, holes = with_holes(X)
+    assert error(HFWImputer(radius, tol=tol, random_state=0), X, missing, holes, X.std(axis=0)) < 0.9
 
 
 @pytest.mark.parametrize("block", [1, 100])
@@ -373,19 +375,27 @@ def test_the_rounding_of_a_mean_is_no_signal(constant):
     np.testing.assert_allclose(completed[:, 4] - constant, expected[:, 4], atol=1e-9 * constant)
 
 
-def test_random_state_reaches_the_oracle(monkeypatch):
+@pytest.mark.parametrize("radius", [None, 0.7])
+def test_random_state_reaches_the_oracle(monkeypatch, radius):
     seeds = []
 
-    def spy(*args, random_state=None):
-        seeds.append(random_state)
-        return NuclearBall(*args, random_state=random_state)
+    def spy(*args, seed, **kwargs):
+        seeds.append(seed)
+        return make_constraint(*args, seed=seed, **kwargs)
 
-    monkeypatch.setattr("skfw._imputer.NuclearBall", spy)
+    monkeypatch.setattr("skfw._matrix_completion.make_constraint", spy)
+    monkeypatch.setattr(
+        HFWMatrixCompletion, "_check_params", lambda self: None
+    )  # it makes one without a seed
     missing, _ = with_holes(load_iris().data)
-    for random_state in (0, 0, 1):
-        HFWImputer(0.7, random_state=random_state).fit(missing)
-    first, same, other = seeds
-    assert first == same
+    found = []
+    for random_state in (0, 0, 1, np.random.RandomState(0)):
+        HFWImputer(radius, random_state=random_state).fit(missing)
+        assert len(set(seeds)) == 1
+        found.append(seeds[0])
+        seeds.clear()
+    first, same, other, instance = found
+    assert first == same == instance
     assert first not in (None, other)
 
 

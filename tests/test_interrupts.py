@@ -18,7 +18,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.utils.validation import check_is_fitted
 
-from skfw import HFWImputer, HFWLogisticRegression, HFWLogisticRegressionCV, HFWMatrixCompletion
+from skfw import (
+    HFWImputer,
+    HFWLogisticRegression,
+    HFWLogisticRegressionCV,
+    HFWMatrixCompletion,
+    HFWMatrixCompletionCV,
+)
 
 
 def check_classifier(model, X, y, optimum):
@@ -61,6 +67,8 @@ def cases():
     entries = np.argwhere(rng.uniform(size=matrix.shape) < 0.4)
     values = matrix[tuple(entries.T)]
     yield HFWMatrixCompletion(1.5, tol=1e-6, random_state=0), (entries, values), check_completion
+    search = HFWMatrixCompletionCV([1.0, 1.5], implicit="columns", cv=2, tol=1e-6, random_state=0)
+    yield search, (entries, values), check_completion
     holes = np.where(rng.uniform(size=matrix.shape) < 0.3, np.nan, matrix)
     yield HFWImputer(tol=1e-5, random_state=0), (holes, None), check_imputer
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skfw import HFWMatrixCompletion, matrix_to_entries
-from skfw.engine import NuclearBall
+from skfw.engine import L1Ball, NuclearBall
 
 
 def made_data(shape=(40, 25), rank=2, share=0.6, noise=0.1, seed=0):
@@ -45,7 +45,8 @@ def check_certificate(model, entries, values):
 
 
 def test_completes_a_matrix():
-    model = HFWMatrixCompletion(biases="mean", tol=1e-3, max_iter=3000, random_state=0).fit(ENTRIES, VALUES)
+    model = HFWMatrixCompletion(1.7, biases="mean", tol=1e-3, max_iter=3000, random_state=0)
+    model.fit(ENTRIES, VALUES)
     assert rmse(model.predict(EVERYWHERE), TRUTH[tuple(EVERYWHERE.T)]) < 0.2
     assert model.converged_
 
@@ -56,7 +57,9 @@ def test_agrees_with_a_dense_proximal_solver(exponent, corrective):
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(VALUES))
     weights /= weights.sum()
     radius, (rows, columns), norm = 0.7, ENTRIES.T, 1.0
-    model = HFWMatrixCompletion(radius, biases="none", tol=1e-3, max_iter=5000, random_state=0)
+    model = HFWMatrixCompletion(
+        radius, biases="none", implicit="none", tol=1e-3, max_iter=5000, random_state=0
+    )
     if exponent is None:
         model.set_params(constraint="nuclear")
     else:
@@ -94,7 +97,7 @@ def test_biases_are_fitted_together_with_the_matrix():
 @pytest.mark.parametrize("penalty", [None, 2.0])
 def test_attributes_make_up_the_prediction(biases, penalty):
     model = HFWMatrixCompletion(
-        1.0, constraint="nuclear", biases=biases, bias_penalty=penalty, random_state=0
+        1.0, constraint="nuclear", implicit="none", biases=biases, bias_penalty=penalty, random_state=0
     )
     model.fit(ENTRIES, VALUES)
     matrix = (
@@ -126,10 +129,9 @@ def test_attributes_make_up_the_prediction(biases, penalty):
 
 def test_radius_without_normalisation_is_in_the_datas_units():
     unit = np.linalg.norm(VALUES)
-    normalised = HFWMatrixCompletion(0.5, biases="none", random_state=0).fit(ENTRIES, VALUES)
-    plain = HFWMatrixCompletion(0.5 * unit, biases="none", normalize=False, random_state=0).fit(
-        ENTRIES, VALUES
-    )
+    model = HFWMatrixCompletion(0.5, biases="none", implicit="none", random_state=0)
+    normalised = clone(model).fit(ENTRIES, VALUES)
+    plain = model.set_params(radius=0.5 * unit, normalize=False).fit(ENTRIES, VALUES)
     np.testing.assert_allclose(normalised.predict(ENTRIES), plain.predict(ENTRIES), rtol=1e-9)
     ball = NuclearBall(0.5 * unit)
     given = HFWMatrixCompletion(constraint=ball, biases="none", normalize=False).fit(ENTRIES, VALUES)
@@ -137,7 +139,7 @@ def test_radius_without_normalisation_is_in_the_datas_units():
 
 
 def test_the_radius_of_an_object_is_in_the_same_units():
-    named = HFWMatrixCompletion(0.5, constraint="nuclear", tol=1e-6).fit(ENTRIES, VALUES)
+    named = HFWMatrixCompletion(0.5, constraint="nuclear", implicit="none", tol=1e-6).fit(ENTRIES, VALUES)
     given = HFWMatrixCompletion(constraint=NuclearBall(0.5), tol=1e-6).fit(ENTRIES, VALUES)
     assert given.objective_ == pytest.approx(named.objective_, rel=1e-4)
 
@@ -156,13 +158,18 @@ def test_beside_an_object_radius_and_random_state_are_ignored(normalize, ignored
 
 @pytest.mark.parametrize("constraint", ["nuclear", "weighted_nuclear"])
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("biases", ["mean", "both"])
-def test_the_multiplier_is_how_fast_the_objective_falls(constraint, normalize, biases):
+@pytest.mark.parametrize("biases, implicit", [("mean", "none"), ("both", "none"), ("both", "columns")])
+def test_the_multiplier_is_how_fast_the_objective_falls(constraint, normalize, biases, implicit):
     values = 1000.0 * VALUES
     radius = 0.8 if normalize else 0.8 * np.linalg.norm(values)
     less, model, more = (
         HFWMatrixCompletion(
-            share * radius, constraint=constraint, normalize=normalize, biases=biases, tol=1e-8
+            share * radius,
+            constraint=constraint,
+            implicit=implicit,
+            normalize=normalize,
+            biases=biases,
+            tol=1e-8,
         ).fit(ENTRIES, values)
         for share in (0.99, 1.0, 1.01)
     )
@@ -347,7 +354,7 @@ def test_a_warm_start_keeps_all_digits(kind):
     objective, predictions = model.objective_, model.predict(ENTRIES)
     assert model.row_factors_.dtype == predictions.dtype == np.float64
     model.fit(ENTRIES, values)
-    assert model.trace_["objective"][0] == pytest.approx(objective, rel=1e-12)
+    assert model.trace_["objective"][0] == pytest.approx(objective, rel=1e-10)
     exact = HFWMatrixCompletion(0.8, tol=1e-6, random_state=0).fit(ENTRIES, values.astype(np.float64))
     np.testing.assert_array_equal(exact.predict(ENTRIES), predictions)
 
@@ -374,7 +381,7 @@ def test_not_converged_says_so():
 @pytest.mark.parametrize("biases", ["none", "mean", "both"])
 def test_odd_data(entries, values, radius, biases):
     values = np.asarray(values)
-    model = HFWMatrixCompletion(radius, constraint="nuclear", biases=biases, random_state=0)
+    model = HFWMatrixCompletion(radius, constraint="nuclear", implicit="none", biases=biases, random_state=0)
     predictions = model.fit(entries, values).predict(entries)
     check_certificate(model, entries, values)
     assert model.converged_
@@ -460,57 +467,6 @@ def test_ids_of_mixed_type():
     np.testing.assert_allclose(model.row_biases_, expected.row_biases_[order], atol=1e-2)
 
 
-def test_recommend_keeps_the_ids_it_is_asked_for():
-    names = np.array([i if i % 2 else f"user {i}" for i in range(40)], dtype=object)
-    entries = np.column_stack([names[ENTRIES[:, 0]], ENTRIES[:, 1]]).astype(object)
-    model = HFWMatrixCompletion(random_state=0).fit(entries, VALUES)
-    expected, _ = model.recommend(names[[7, 4]], n=3)
-    for asked in ([7, "user 4"], (7, "user 4"), pd.Series([7, "user 4"]), pd.Index([7, "user 4"])):
-        np.testing.assert_array_equal(model.recommend(asked, n=3)[0], expected)
-    with pytest.raises(ValueError, match=r"Row '7' was not seen in fit\."):
-        model.recommend(["7", "user 4"])
-    np.testing.assert_array_equal(model.recommend("user 4", n=3)[0], expected[1:])
-
-
-@pytest.mark.parametrize("block", [1, 80])
-def test_recommend_works_in_blocks(monkeypatch, block):
-    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
-    rows = np.arange(40)[::-1]
-    ids, predictions = model.recommend(rows, n=3)
-    monkeypatch.setattr("skfw._matrix_completion._BLOCK", block)
-    again, in_blocks = model.recommend(rows, n=3)
-    np.testing.assert_array_equal(again, ids)
-    np.testing.assert_allclose(in_blocks, predictions, rtol=1e-12)
-
-
-def test_recommend():
-    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
-    ids, predictions = model.recommend([7, 3], n=4)
-    for row, columns, found in zip([7, 3], ids, predictions, strict=True):
-        unseen = np.setdiff1d(np.arange(25), ENTRIES[ENTRIES[:, 0] == row, 1])
-        expected = model.predict(np.column_stack([np.full(len(unseen), row), unseen]))
-        best = np.argsort(-expected)[:4]
-        np.testing.assert_array_equal(columns, unseen[best])
-        np.testing.assert_allclose(found, expected[best])
-    clipped = HFWMatrixCompletion(clip=(0.0, 2.0), random_state=0).fit(ENTRIES, VALUES)
-    np.testing.assert_array_equal(clipped.recommend([7], 4)[0], ids[:1])  # clipping does not change the order
-    assert clipped.recommend([7], 4)[1].max() == 2.0
-
-
-def test_recommend_names_what_is_wrong():
-    model = HFWMatrixCompletion(random_state=0).fit(ENTRIES, VALUES)
-    with pytest.raises(ValueError, match=r"Row 99 was not seen in fit\."):
-        model.recommend([1, 99])
-    with pytest.raises(
-        ValueError, match="Row '1' was not seen in fit: it is of type str, in fit of type int"
-    ):
-        model.recommend(["1"])
-    with pytest.raises(ValueError, match="n must be an integer"):
-        model.recommend([1], n=0)
-    with pytest.raises(ValueError, match="columns without an entry; got n=25"):
-        model.recommend([1], n=25)
-
-
 def with_another_feature(kind):
     """Return what names the entries of a large sparse matrix, with something that belongs to no id."""
     rng = np.random.default_rng(0)
@@ -589,14 +545,6 @@ def test_new_ids_are_doubted_where_that_is_odd():
     several[:, 2] = several[:, 2].astype(str)
     with pytest.warns(UserWarning, match="none of the columns in X: ids are of type str, in fit of type int"):
         model.predict(several)
-
-
-def test_recommend_with_columns_that_several_ids_name():
-    several = np.column_stack([ENTRIES[:, 0], ENTRIES[:, 1] // 5, ENTRIES[:, 1] % 5])
-    model = HFWMatrixCompletion(random_state=0).fit(several, VALUES)
-    ids, predictions = model.recommend([7], n=3)
-    assert ids.shape == (1, 3, 2)
-    np.testing.assert_allclose(model.predict(np.column_stack([np.full(3, 7), ids[0]])), predictions[0])
 
 
 def test_many_ids_name_a_column_together():
@@ -690,11 +638,125 @@ def test_a_warm_start_knows_nothing_of_rows_it_has_not_seen():
     assert again.trace_["objective"][0] < 0.5 * cold.trace_["objective"][0]
 
 
-def test_a_warning_says_how_large_the_gap_is_relative_to_the_zero_model():
-    """In units of the values, and relative to what the objective is without a matrix."""
+def test_a_warning_says_how_large_the_gap_is_relative_to_what_was_won():
+    """In units of the values, and relative to what the matrix lowers the objective by."""
     model = HFWMatrixCompletion(2.0, biases="none", corrective=False, max_iter=1, tol=1e-9, random_state=0)
     with pytest.warns(ConvergenceWarning) as record:
         model.fit(ENTRIES, 100.0 * VALUES)
     message = str(record[0].message)
     assert f"certified gap of {model.gap_:.3g}," in message
-    assert f"which is {model.gap_ / model.trace_['objective'][0]:.3g} of the objective of the zero" in message
+    won = model.trace_["objective"][0] - model.objective_
+    assert f"which is {model.gap_ / won:.3g} of what the low-rank part wins" in message
+
+
+@pytest.mark.parametrize("max_rank", [1, 2, 3, 25, 1000])
+@pytest.mark.parametrize("params", [{}, {"constraint": "nuclear"}, {"implicit": "both"}], ids=str)
+def test_the_rank_has_a_limit(max_rank, params):
+    entries, values, _ = made_data(rank=4)
+    model = HFWMatrixCompletion(1.0, **{"implicit": "none", "tol": 1e-4, "random_state": 0, **params})
+    optimum = clone(model).fit(entries, values)
+    assert optimum.rank_ > 3
+    model.set_params(max_rank=max_rank)
+    if max_rank > 3:
+        model.fit(entries, values)
+        assert model.converged_
+    else:
+        with pytest.warns(
+            ConvergenceWarning, match=r"For a smaller one .*raise max_rank, or lower the radius"
+        ):
+            model.fit(entries, values)
+        assert not model.converged_
+    assert model.rank_ <= max_rank
+    assert model.trace_["atoms"].max() <= max_rank
+    assert model.lower_bound_ <= optimum.objective_ <= model.objective_ + optimum.gap_
+    check_certificate(model, entries, values)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("many_entries", [10, 10_000], ids=["single precision", "double precision"])
+def test_a_limited_rank_is_as_good_as_it_may_be(many_entries, monkeypatch):
+    """More factors are never worse, and a second run from there gains next to nothing."""
+    monkeypatch.setattr("skfw.engine.correctors._factor_descent._MANY_ENTRIES", many_entries)
+    entries, values, _ = made_data((60, 50), rank=6, noise=0.5)
+    objectives = []
+    for max_rank in range(1, 7):
+        model = HFWMatrixCompletion(
+            1.0, max_rank=max_rank, implicit="none", tol=1e-6, warm_start=True, random_state=0
+        ).fit(entries, values)
+        objectives.append(model.objective_)
+        null = model.trace_["objective"][0]
+        model.fit(entries, values)
+        assert objectives[-1] - model.objective_ < 1e-3 * (null - model.objective_)
+    assert np.all(np.diff(objectives) < 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_warm_start_from_a_larger_rank():
+    """Where the weights are large the matrix is zero. Cut to rank one it is not, and leaves the ball."""
+    entries = np.argwhere(np.ones((8, 8)))
+    rows, columns = entries.T // 4
+    heavy = (rows == 0) & (columns == 1)
+    values, weights = np.where(heavy, 0.0, 1.0), np.where(heavy, 100.0, 1.0)
+    model = HFWMatrixCompletion(
+        0.02, biases="none", implicit="none", weight_exponent=1.0, tol=1e-6, warm_start=True, random_state=0
+    ).fit(entries, values, weights)
+    assert model.rank_ > 1
+    optimum = model.objective_
+    model.set_params(max_rank=1).fit(entries, values, weights)
+    assert model.rank_ == 1
+    weighted = []
+    for factors, ids in ((model.row_factors_, entries[:, 0]), (model.column_factors_, entries[:, 1])):
+        totals = np.bincount(ids, weights)
+        weighted.append(totals / np.sqrt(np.mean(totals**2)) * factors[:, 0])
+    norm = np.linalg.norm(weighted[0]) * np.linalg.norm(weighted[1])
+    assert norm <= 0.02 * np.linalg.norm(values) * (1.0 + 1e-9)
+    assert model.lower_bound_ <= optimum <= model.objective_
+
+
+def test_what_a_limit_of_the_rank_needs():
+    with pytest.raises(ValueError, match="max_rank needs corrective=True"):
+        HFWMatrixCompletion(max_rank=3, corrective=False).fit(ENTRIES, VALUES)
+    for bad in (0, 2.5, True, "3"):
+        with pytest.raises(ValueError, match="max_rank must be an integer of at least 1; got max_rank="):
+            HFWMatrixCompletion(max_rank=bad).fit(ENTRIES, VALUES)
+    with pytest.raises(ValueError, match=r"max_rank needs a nuclear-norm ball; got constraint=L1Ball"):
+        HFWMatrixCompletion(max_rank=3, constraint=L1Ball(1.0)).fit(ENTRIES, VALUES)
+    model = HFWMatrixCompletion(max_rank=1, constraint=NuclearBall(1.0), tol=1e-4)
+    with pytest.warns(ConvergenceWarning):
+        assert model.fit(ENTRIES, VALUES).rank_ == 1
+
+
+@pytest.mark.parametrize("radius", [0.03, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("corrective", [False, True])
+def test_a_small_radius_is_no_null_model(radius, corrective):
+    """The gap is small relative to what was won, however little that is."""
+    model = HFWMatrixCompletion(
+        radius, biases="mean", implicit="none", corrective=corrective, random_state=0
+    ).fit(ENTRIES, VALUES)
+    optimum = clone(model).set_params(corrective=True, tol=1e-7).fit(ENTRIES, VALUES)
+    null = 0.5 * VALUES.var()
+    assert model.rank_ > 0
+    assert model.gap_ <= 0.1 * max(null - model.objective_, 0.01 * null)
+    assert null - model.objective_ >= 0.9 * (null - optimum.objective_)
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros(len(VALUES)), np.full(len(VALUES), 7.1)], ids=["zero", "constant"]
+)
+@pytest.mark.parametrize("implicit", ["auto", "both"])
+def test_what_has_no_signal_ends_at_once(values, implicit):
+    model = HFWMatrixCompletion(implicit=implicit, random_state=0).fit(ENTRIES, values)
+    assert model.n_iter_ == 0
+    assert model.rank_ == 0
+    assert model.gap_ == 0.0
+    np.testing.assert_allclose(model.predict(EVERYWHERE), values[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("radius", [1e-3, 0.1, "scale"])
+def test_noise_ends(radius):
+    noise = np.random.default_rng(0).normal(size=len(VALUES))
+    model = HFWMatrixCompletion(radius, random_state=0).fit(ENTRIES, noise)
+    assert model.converged_
+    assert model.n_iter_ < 30
+    assert model.implicit_ == "none"
+    check_certificate(model, ENTRIES, noise)

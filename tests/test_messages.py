@@ -13,6 +13,7 @@ from skfw import (
     HFWLogisticRegression,
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
+    HFWMatrixCompletionCV,
     entries_to_matrix,
     hfw_logistic_path,
     matrix_to_entries,
@@ -36,6 +37,10 @@ def search(radii, **params):
 
 def complete(X=ENTRIES, y=VALUES, sample_weight=None, **params):
     return lambda: HFWMatrixCompletion(**params).fit(X, y, sample_weight)
+
+
+def search_completion(*args, X=ENTRIES, y=VALUES, sample_weight=None, **params):
+    return lambda: HFWMatrixCompletionCV(*args, **params).fit(X, y, sample_weight)
 
 
 def recommend(*args, **params):
@@ -95,12 +100,18 @@ WRONG_USES = [
     (search(0), "radii must be an integer of at least 1; got radii=0."),
     (search(3, cv=100), "n_splits=100 greater than the number of samples"),
     (lambda: hfw_logistic_path(X, Y, [0, 1]), "radii[0] must be a finite number above 0; got radii[0]=0."),
+    (search_completion([2, -1]), "radii[1] must be a finite number above 0; got radii[1]=-1."),
+    (search_completion(0), "radii must be an integer of at least 1; got radii=0."),
+    (search_completion(cv=100), "n_splits=100 greater than the number of samples"),
+    (search_completion(scoring=3), "scoring must be None, one name or one callable"),
     (impute(radius=0), "radius must be a finite number above 0; got radius=0."),
     (impute(bias_penalty=None), "bias_penalty must be a finite number above 0; got bias_penalty=None."),
     # Weights.
     (classify(sample_weight="balanced"), "sample_weight must have numbers; got sample_weight='balanced'."),
     (complete(sample_weight=["a"] * 30), "sample_weight must have numbers; got sample_weight=['a',"),
     (complete(sample_weight=np.ones((5, 6))), "sample_weight must have shape (30,), one weight for each"),
+    (search_completion(sample_weight=["a"] * 30), "sample_weight must have numbers; got sample_weight=['a',"),
+    (search_completion(sample_weight=np.ones((5, 6))), "sample_weight must have shape (30,), one weight for"),
     # Data.
     (classify(X=X[:, 0]), "Expected 2D array, got 1D array"),
     (classify(X=HOLES), "Input X contains NaN"),
@@ -112,6 +123,9 @@ WRONG_USES = [
     (complete(y=["a"] * 30), "y must have numbers, the values of the entries; got an array of <U1."),
     (complete(y=VALUES.astype(str)), "y must have numbers, the values of the entries; got an array of <U"),
     (complete(y=None), "requires y to be passed"),
+    (search_completion(y=None), "requires y to be passed"),
+    (search_completion(y=["a"] * 30), "y must have numbers, the values of the entries; got an array of <U1."),
+    (search_completion(X=sparse.csr_matrix(ENTRIES)), "got a sparse matrix. matrix_to_entries returns the"),
     (impute(np.full((3, 2), np.nan)), "X has no observed value"),
     (impute(X=np.where(X > 1.0, np.inf, X)), "infinity"),
     # Ids.

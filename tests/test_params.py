@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from skfw import HFWLogisticRegression, HFWMatrixCompletion
-from skfw.engine import L1Ball, L2Ball, LInfBall, NSupportBall, NuclearBall
+from skfw import HFWLogisticRegression, HFWMatrixCompletion, HFWMatrixCompletionCV
+from skfw.engine import Constraint, L1Ball, L2Ball, LInfBall, NSupportBall, NuclearBall
 
 RNG = np.random.default_rng(0)
 X, y = RNG.normal(size=(30, 4)), RNG.integers(0, 2, 30)
@@ -68,6 +68,16 @@ COMPLETION_ERRORS = [
     ({"clip": (False, True)}, r"got clip=\(False, True\)"),
     ({"constraint": L1Ball(1.0)}, r"rank-one atoms, .* got constraint=L1Ball\(radius=1.0\)"),
     ({"constraint": NuclearBall(-1.0)}, "got radius=-1.0 for NuclearBall"),
+    ({"implicit": "row"}, "implicit must be one of .* got implicit='row'; did you mean 'rows'?"),
+    ({"implicit": None}, "got implicit=None"),
+    ({"max_rank": 0}, "max_rank must be an integer of at least 1; got max_rank=0"),
+    ({"radius": "auto"}, "radius must be 'scale' or a finite number above 0; got radius='auto'"),
+]
+# It sets the radius itself, also that of an object.
+COMPLETION_CV_ERRORS = [
+    (params, message)
+    for params, message in COMPLETION_ERRORS
+    if not params.keys() & {"radius", "warm_start"} and not isinstance(params.get("constraint"), Constraint)
 ]
 
 
@@ -83,8 +93,19 @@ def test_completion_parameters(params, message):
         HFWMatrixCompletion(**params).fit(ENTRIES, VALUES)
 
 
+@pytest.mark.parametrize("params, message", COMPLETION_CV_ERRORS)
+def test_completion_cv_parameters(params, message):
+    with pytest.raises(ValueError, match=message):
+        HFWMatrixCompletionCV(**params).fit(ENTRIES, VALUES)
+
+
 @pytest.mark.parametrize(
-    "estimator, data", [(HFWLogisticRegression(), (X, y)), (HFWMatrixCompletion(), (ENTRIES, VALUES))]
+    "estimator, data",
+    [
+        (HFWLogisticRegression(), (X, y)),
+        (HFWMatrixCompletion(), (ENTRIES, VALUES)),
+        (HFWMatrixCompletionCV(), (ENTRIES, VALUES)),
+    ],
 )
 @pytest.mark.parametrize(
     "weights, message",

@@ -99,6 +99,7 @@ def test_movielens(ratings):
     models = {
         momentum: HFWMatrixCompletion(
             3.0,
+            implicit="none",
             constraint="nuclear",
             bias_penalty=None,
             momentum=momentum,
