@@ -3,15 +3,15 @@ Ratings completed, and films recommended
 ========================================
 
 Made ratings with a few hidden tastes. Films and people have names, some people rate much and some little, and
-the radius is chosen by cross-validation: a rating is a sample like any other.
+the radius is chosen by cross-validation.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import train_test_split
 
-from skfw import HFWMatrixCompletion, RadiusPathDisplay
+from skfw import HFWMatrixCompletionCV, RadiusPathDisplay
 
 rng = np.random.default_rng(0)
 people = np.array([f"person {i:03d}" for i in range(400)])
@@ -26,19 +26,16 @@ table = pd.DataFrame({"person": people[rows], "film": films[columns], "rating": 
 print(table.head())
 
 # %%
-# Two columns of names, one of values.
+# Two columns of names, one of values. The radii follow from the data, and end once larger ones are worse.
 
 train, test = train_test_split(table, random_state=0)
-search = GridSearchCV(
-    HFWMatrixCompletion(clip=(1, 5), random_state=0),
-    {"radius": [0.5, 1, 2, 3, 4, 6]},
-    scoring="neg_root_mean_squared_error",
-).fit(train[["person", "film"]], train["rating"])
-model = search.best_estimator_
-error = np.sqrt(np.mean((search.predict(test[["person", "film"]]) - test["rating"]) ** 2))
-print(f"radius {model.radius:g}, rank {model.rank_}")
+model = HFWMatrixCompletionCV(clip=(1, 5), scoring="neg_root_mean_squared_error", random_state=0)
+model.fit(train[["person", "film"]], train["rating"])
+error = np.sqrt(np.mean((model.predict(test[["person", "film"]]) - test["rating"]) ** 2))
+print(f"radius {model.radius_:.2f}, rank {model.rank_}, implicit features: {model.implicit_}")
 print(f"error {error:.3f}; the ratings vary by {test['rating'].std():.3f}")
-RadiusPathDisplay.from_estimator(search)
+print(f"objective {model.objective_:.4f}, by at most {model.gap_:.4f} above the smallest one in the ball")
+RadiusPathDisplay.from_estimator(model)
 plt.show()
 
 # %%

@@ -183,7 +183,8 @@ class Task:
             turned = unit * (balanced[axis] @ turn)
             factors.append(maps[axis].apply(turned))
             parts = np.split(turned, n_ids[axis : axis + 1])
-            metric = np.linalg.inv(turn.T @ turn) / self.value_unit
+            with np.errstate(over="ignore"):  # of values below the smallest normal number
+                metric = np.linalg.inv(turn.T @ turn) / self.value_unit
             models.append(SideModel(side, *parts, n_ids[1 - axis], metric, self.weight_units[axis]))
         return factors, self.value_unit * values, tuple(models)
 

@@ -266,7 +266,6 @@ def test_bound_survives_cancellation(shape, sides):
             effect = ball.error_effect(errors, Problem(loss, entries, ball).null.x)
             missed.append((exact + minimum.value - minimum.slack) / effect)
     assert max(missed) <= 1.0
-    assert max(missed) > 0.0  # else the allowance has not been needed
 
 
 def test_effect_of_errors_in_a_weighted_ball():

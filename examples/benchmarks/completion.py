@@ -2,14 +2,18 @@
 
     python examples/benchmarks/completion.py ratings --data DIR    # MovieLens 100K, the five published splits
     python examples/benchmarks/completion.py larger --data DIR     # MovieLens 1M, two folds of ten
+    python examples/benchmarks/completion.py search --data DIR     # the radius: its own search, GridSearchCV
+    python examples/benchmarks/completion.py radii --data DIR      # errors along 20 radii, and a picture
+    python examples/benchmarks/completion.py users --data DIR      # new users folded in, and recommending
     python examples/benchmarks/completion.py gap --data DIR        # seconds to a certified gap
-    python examples/benchmarks/completion.py scale                 # 25 million made entries
+    python examples/benchmarks/completion.py scale                 # up to 25 million made entries, or more
     python examples/benchmarks/completion.py impute                # data sets of scikit-learn with holes
 
 DIR holds ml-100k/ as published by GroupLens, and the ratings of MovieLens 1M as
-ml-1m/ratings_6040x3952_csr.npz, a SciPy sparse matrix. Every model has one or two parameters chosen by
+ml-1m/ratings_6040x3952_csr.npz, a SciPy sparse matrix. Every model has its parameters chosen by
 cross-validation inside the training part, and is then fitted to all of it; the time is that of this fit.
-cmfrec and scikit-surprise are in the extra `bench`. Two threads each, as far as they use them.
+cmfrec and scikit-surprise are in the extra `bench`. Two threads each, as far as they use them. skfw is faster
+with its extra `fast` from 300,000 entries on.
 """
 
 import argparse
@@ -25,9 +29,9 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
-from sklearn.model_selection import KFold
+from sklearn.model_selection import GridSearchCV, KFold
 
-from skfw import HFWImputer, HFWMatrixCompletion
+from skfw import HFWImputer, HFWMatrixCompletion, HFWMatrixCompletionCV
 
 N_THREADS = 2
 N_FOLDS = 3
@@ -39,14 +43,20 @@ def rmse(predictions, values):
 
 
 class Skfw:
-    """skfw with its defaults, for a radius."""
+    """skfw with its defaults: it chooses the radius, and whether to use implicit features."""
 
-    def __init__(self, radii):
-        self.grid = {"radius": radii}
+    def __init__(self, implicit):
+        self.implicit = implicit
 
-    def fit(self, entries, values, radius):
+    def tune(self, entries, values):
+        """Return the radius and the implicit features that predict best in folds."""
+        search = HFWMatrixCompletionCV(implicit=self.implicit, cv=N_FOLDS, clip=(1, 5), random_state=0)
+        search.fit(entries, values)
+        return {"radius": search.radius_, "implicit": search.implicit_}
+
+    def fit(self, entries, values, **params):
         """Fit the model."""
-        self.model = HFWMatrixCompletion(radius, clip=(1, 5), random_state=0).fit(entries, values)
+        self.model = HFWMatrixCompletion(**params, clip=(1, 5), random_state=0).fit(entries, values)
 
     def predict(self, entries):
         """Return the predictions."""
@@ -54,10 +64,14 @@ class Skfw:
 
 
 class Cmfrec:
-    """cmfrec's collective matrix factorisation, without side information."""
+    """cmfrec's collective matrix factorisation, with its implicit features or without."""
 
-    def __init__(self):
-        self.grid = {"k": (5, 10, 20), "lambda_": (5.0, 10.0, 20.0)}
+    def __init__(self, grid, implicit):
+        self.grid, self.implicit = grid, implicit
+
+    def tune(self, entries, values):
+        """Return the number of factors and the penalty that predict best in folds."""
+        return best_of_grid(self, entries, values)
 
     def fit(self, entries, values, **params):
         """Fit the model."""
@@ -65,7 +79,13 @@ class Cmfrec:
         import pandas as pd
 
         table = pd.DataFrame({"UserId": entries[:, 0], "ItemId": entries[:, 1], "Rating": values})
-        self.model = cmfrec.CMF(**params, nthreads=N_THREADS, verbose=False, random_state=1).fit(table)
+        self.model = cmfrec.CMF(
+            **params,
+            add_implicit_features=self.implicit,
+            nthreads=N_THREADS,
+            verbose=False,
+            random_state=1,
+        ).fit(table)
 
     def predict(self, entries):
         """Return the predictions."""
@@ -77,6 +97,10 @@ class Surprise:
 
     def __init__(self, name, grid):
         self.name, self.grid = name, grid
+
+    def tune(self, entries, values):
+        """Return the parameters that predict best in folds."""
+        return best_of_grid(self, entries, values)
 
     def fit(self, entries, values, **params):
         """Fit the model."""
@@ -92,11 +116,13 @@ class Surprise:
         return np.array([self.model.predict(user, item).est for user, item in entries])
 
 
-def models(radii, svdpp):
+def models(cmfrec_grid, svdpp):
     """Return the models by name, SVD++ with a grid of its own or, if that is None, not at all."""
     found = {
-        "skfw": Skfw(radii),
-        "cmfrec": Cmfrec(),
+        "skfw": Skfw("auto"),
+        "skfw, no features": Skfw("none"),
+        "cmfrec": Cmfrec(cmfrec_grid, implicit=False),
+        "cmfrec, implicit": Cmfrec(cmfrec_grid, implicit=True),
         "Surprise SVD": Surprise("SVD", {"n_factors": (20, 100), "reg_all": (0.02, 0.05, 0.1)}),
     }
     if svdpp is not None:
@@ -104,7 +130,7 @@ def models(radii, svdpp):
     return found
 
 
-def tune(model, entries, values):
+def best_of_grid(model, entries, values):
     """Return the parameters with the smallest error in folds of the training part."""
     choices = [dict(zip(model.grid, choice, strict=True)) for choice in product(*model.grid.values())]
     if len(choices) == 1:
@@ -123,20 +149,21 @@ def compare(splits, models, tuned_once):
     for number, (train, train_values, test, test_values) in enumerate(splits):
         for name, model in models.items():
             if number == 0 or not tuned_once:
-                chosen[name] = tune(model, train, train_values)
+                chosen[name] = model.tune(train, train_values)
         for name, model in models.items():
             start = perf_counter()
             model.fit(train, train_values, **chosen[name])
             seconds = perf_counter() - start
             found[name].append((rmse(model.predict(test), test_values), seconds, chosen[name]))
-    print(f"{'model':15} {'RMSE':>8} {'seconds':>8}  by split: RMSE and what was chosen")
+    print(f"{'model':17} {'RMSE':>8} {'seconds':>8}  by split: RMSE and what was chosen")
     for name, fits in found.items():
         errors, seconds, params = zip(*fits, strict=True)
         by_split = ", ".join(
-            f"{error:.4f} " + " ".join(f"{value:g}" for value in chosen.values())
+            f"{error:.4f} "
+            + " ".join(f"{value:.3g}" if value != str(value) else value for value in chosen.values())
             for error, chosen in zip(errors, params, strict=True)
         )
-        print(f"{name:15} {np.mean(errors):8.4f} {np.median(seconds):8.2f}  {by_split}", flush=True)
+        print(f"{name:17} {np.mean(errors):8.4f} {np.median(seconds):8.2f}  {by_split}", flush=True)
 
 
 def published_splits(folder):
@@ -149,14 +176,96 @@ def published_splits(folder):
         yield parts
 
 
+def ratings_1m(folder):
+    """Return the entries and values of MovieLens 1M."""
+    ratings = sparse.load_npz(folder / "ml-1m" / "ratings_6040x3952_csr.npz").tocoo()
+    return np.column_stack([ratings.row, ratings.col]).astype(np.int64), ratings.data.astype(np.float64)
+
+
 def random_splits(folder):
     """Yield training and test parts of MovieLens 1M: the first two folds of ten."""
-    ratings = sparse.load_npz(folder / "ml-1m" / "ratings_6040x3952_csr.npz").tocoo()
-    entries = np.column_stack([ratings.row, ratings.col]).astype(np.int64)
-    values = ratings.data.astype(np.float64)
+    entries, values = ratings_1m(folder)
     folds = list(KFold(10, shuffle=True, random_state=0).split(entries))[:2]
     for train, test in folds:
         yield entries[train], values[train], entries[test], values[test]
+
+
+def search(folder):
+    """Print what HFWMatrixCompletionCV and GridSearchCV choose among the same radii, and their time."""
+    for implicit in ("none", "both"):
+        for number, (train, train_values, test, test_values) in enumerate(published_splits(folder), start=1):
+            folds = list(KFold(5, shuffle=True, random_state=0).split(train))
+            params = {"implicit": implicit, "clip": (1, 5), "random_state": 0}
+            scale = HFWMatrixCompletion(**params, max_iter=1, tol=1.0).fit(train, train_values).radius_
+            radii = scale * np.geomspace(0.4, 2.0, 8)
+            searches = {
+                "HFWMatrixCompletionCV": HFWMatrixCompletionCV(radii, cv=folds, **params),
+                "GridSearchCV": GridSearchCV(
+                    HFWMatrixCompletion(**params),
+                    {"radius": radii},
+                    cv=folds,
+                    scoring="neg_root_mean_squared_error",
+                ),
+            }
+            for name, model in searches.items():
+                start = perf_counter()
+                model.fit(train, train_values)
+                seconds = perf_counter() - start
+                chosen = model.radius_ if hasattr(model, "radius_") else model.best_params_["radius"]
+                error = rmse(model.predict(test), test_values)
+                print(
+                    f"u{number} {implicit:5} {name:22} radius {chosen:6.3f} error {error:.4f} "
+                    f"{seconds:6.1f} s",
+                    flush=True,
+                )
+
+
+def along_radii(folder, picture):
+    """Print the errors on unseen ratings along 20 radii, and how far they go up and down."""
+    import matplotlib.pyplot as plt
+
+    train, train_values, test, test_values = next(published_splits(folder))
+    figure, axis = plt.subplots(layout="constrained")
+    for implicit, name in (("none", "no features"), ("both", "implicit features")):
+        params = {"implicit": implicit, "clip": (1, 5), "random_state": 0}
+        scale = HFWMatrixCompletion(**params, max_iter=1, tol=1.0).fit(train, train_values).radius_
+        shares, errors = np.geomspace(0.05, 3.0, 20), []
+        for share in shares:
+            model = HFWMatrixCompletion(scale * share, **params).fit(train, train_values)
+            errors.append(rmse(model.predict(test), test_values))
+        steps = np.diff(errors)
+        turns = np.minimum(np.abs(steps[:-1]), np.abs(steps[1:]))[np.sign(steps[:-1]) != np.sign(steps[1:])]
+        print(name, " ".join(f"{error:.4f}" for error in errors))
+        print(f"{name}: up and down by at most {turns.max(initial=0.0):.5f}", flush=True)
+        axis.semilogx(shares, errors, "o-", label=name)
+    axis.set(xlabel="radius / default radius", ylabel="error on unseen ratings", title="MovieLens 100K, u1")
+    axis.legend()
+    figure.savefig(picture, dpi=80)
+
+
+def new_users(folder):
+    """Print errors of users who are folded in against those of a new fit, and the time of recommending."""
+    entries, values = ratings_1m(folder)
+    rng = np.random.default_rng(0)
+    new = np.isin(entries[:, 0], rng.choice(6040, 604, replace=False))
+    known = np.isin(entries[:, 1], entries[~new, 1])  # films that nobody else has rated cannot be folded in
+    held_out = new & (rng.uniform(size=len(values)) < 0.2)
+    for implicit in ("none", "both"):
+        params = {"implicit": implicit, "clip": (1, 5), "random_state": 0}
+        model = HFWMatrixCompletion(**params).fit(entries[~new], values[~new])
+        start = perf_counter()
+        model.fold_in(entries[new & ~held_out & known], values[new & ~held_out & known])
+        seconds = perf_counter() - start
+        refit = HFWMatrixCompletion(**params).fit(entries[~held_out], values[~held_out])
+        errors = [rmse(each.predict(entries[held_out]), values[held_out]) for each in (model, refit)]
+        print(
+            f"{implicit:5} folded in {errors[0]:.4f}, fitted {errors[1]:.4f}; "
+            f"{604 / seconds:.0f} users a second, rank {model.rank_}",
+            flush=True,
+        )
+    start = perf_counter()
+    refit.recommend(n=10)
+    print(f"recommend for all {len(refit.row_ids_)} users: {perf_counter() - start:.2f} s")
 
 
 def time_to_gap(folder):
@@ -170,6 +279,7 @@ def time_to_gap(folder):
             3.0,
             constraint="nuclear",
             bias_penalty=None,
+            implicit="none",
             corrective=corrective,
             tol=tol,
             max_iter=1000 if corrective else 700,  # enough to tell
@@ -212,11 +322,16 @@ def made(shape, n_entries, rank, noise, seed=0):
 def measure_scale(n_entries, results):
     """Fit once, and report."""
     warnings.simplefilter("ignore")
-    # The same share of all entries is known at each size, so the same radius suits the truth.
-    side = np.sqrt(n_entries / 25_000_000)
-    entries, values, test, truth = made((round(162_000 * side), round(59_000 * side)), n_entries, 5, 0.2)
+    if n_entries > 25_000_000:
+        shape = 480_000, 17_770
+    else:  # the same share of all entries is known at each size
+        side = np.sqrt(n_entries / 25_000_000)
+        shape = round(162_000 * side), round(59_000 * side)
+    entries, values, test, truth = made(shape, n_entries, 5, 0.2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    model = HFWMatrixCompletion(36.0, random_state=0)
+    # The truth has no noise to speak of, and wants a larger radius than the default.
+    radius = 1.84 * np.sqrt(shape[0] * shape[1] / n_entries)
+    model = HFWMatrixCompletion(radius, random_state=0)
     start = perf_counter()
     model.fit(entries, values)
     seconds = perf_counter() - start
@@ -235,7 +350,7 @@ def scale(largest):
         f"{'entries':>9} {'seconds':>8} {'peak GB':>8} {'with data':>9} {'error':>7} {'gap':>8} {'rank':>5} "
         f"{'steps':>5} {'predict 1e6':>11}"
     )
-    for n_entries in (250_000, 2_500_000, 25_000_000):
+    for n_entries in (250_000, 2_500_000, 25_000_000, 100_000_000):
         if n_entries > largest:
             break
         results = context.Queue()
@@ -277,18 +392,29 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["ratings", "larger", "gap", "scale", "impute"])
+    parser.add_argument(
+        "what", choices=["ratings", "larger", "search", "radii", "users", "gap", "scale", "impute"]
+    )
     parser.add_argument("--data", type=Path, help="folder with the MovieLens files")
+    parser.add_argument("--picture", default="radii.png", help="for `radii`: where to write it")
     parser.add_argument("--svdpp", action="store_true", help="with SVD++, which takes many minutes")
     parser.add_argument("--largest", type=int, default=25_000_000, help="for `scale`: most entries")
     options = parser.parse_args()
     if options.what == "ratings":
         svdpp = {"n_factors": (20,), "reg_all": (0.02, 0.05)} if options.svdpp else None
-        compare(published_splits(options.data), models((2.0, 3.0, 4.0, 5.0), svdpp), tuned_once=False)
+        grid = {"k": (5, 10, 20), "lambda_": (5.0, 10.0, 20.0)}
+        compare(published_splits(options.data), models(grid, svdpp), tuned_once=False)
     elif options.what == "larger":
         # A larger grid for SVD++ would take hours.
         svdpp = {"n_factors": (20,), "reg_all": (0.05,)} if options.svdpp else None
-        compare(random_splits(options.data), models((4.0, 6.0, 8.0, 10.0), svdpp), tuned_once=True)
+        grid = {"k": (10, 20, 40), "lambda_": (10.0, 20.0, 30.0)}
+        compare(random_splits(options.data), models(grid, svdpp), tuned_once=True)
+    elif options.what == "search":
+        search(options.data)
+    elif options.what == "radii":
+        along_radii(options.data, options.picture)
+    elif options.what == "users":
+        new_users(options.data)
     elif options.what == "gap":
         time_to_gap(options.data)
     elif options.what == "impute":
