@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import check_scoring
 
 from ._certified import validated, warn_caller
 from ._linear import DESIGN
@@ -68,6 +67,16 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
         np.stack([model.intercept_ for model in models]),
         np.array([model.gap_ for model in models]),
     )
+
+
+def _mean_log_likelihood(model, X, y, sample_weight=None):
+    classes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
+    if np.any(model.classes_[classes] != y):
+        raise ValueError("A fold's test part has a class that its training part has not; use other folds.")
+    probability = model.predict_proba(X)
+    likelihood = probability[np.arange(len(y)), classes]
+    smallest = np.finfo(probability.dtype).eps  # as in scikit-learn: a certain error costs a finite amount
+    return np.average(np.log(np.clip(likelihood, smallest, 1.0 - smallest)), weights=sample_weight)
 
 
 class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, ClassifierMixin, BaseEstimator):
@@ -137,6 +146,8 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
     0.99
     """
 
+    _estimator, _default_scorer = HFWLogisticRegression, staticmethod(_mean_log_likelihood)
+
     def __init__(
         self,
         constraint="l2",
@@ -175,47 +186,3 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
         self.lipschitz = lipschitz
         self.class_weight = class_weight
         self.verbose = verbose
-
-    def score(self, X, y, sample_weight=None):
-        """Return the score that the radius was chosen by, or the accuracy if `scoring` is None.
-
-        Parameters
-        ----------
-        X : array, CSR or CSC of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
-            Class labels.
-        sample_weight : array of shape (n_samples,), optional
-
-        Returns
-        -------
-        float
-        """
-        if self.scoring is None:
-            return super().score(X, y, sample_weight)
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return check_scoring(self, scoring=self.scoring)(self, X, y, **weights)
-
-    def _template(self):
-        own = self.get_params(deep=False)
-        shared = {name: own[name] for name in HFWLogisticRegression().get_params() if name in own}
-        return HFWLogisticRegression(**shared)
-
-    def _scorer(self, template):
-        if self.scoring is None:
-            return _mean_log_likelihood
-        if not (isinstance(self.scoring, str) or callable(self.scoring)):
-            raise ValueError(
-                f"scoring must be None, one name or one callable: what chooses the radius; "
-                f"got scoring={self.scoring!r}."
-            )
-        return check_scoring(template, scoring=self.scoring)
-
-
-def _mean_log_likelihood(model, X, y, sample_weight=None):
-    classes = np.searchsorted(model.classes_, y).clip(max=len(model.classes_) - 1)
-    if np.any(model.classes_[classes] != y):
-        raise ValueError("A fold's test part has a class that its training part has not; use other folds.")
-    probability = model.predict_proba(X)
-    likelihood = probability[np.arange(len(y)), classes]
-    smallest = np.finfo(probability.dtype).eps  # as in scikit-learn: a certain error costs a finite amount
-    return np.average(np.log(np.clip(likelihood, smallest, 1.0 - smallest)), weights=sample_weight)

@@ -6,7 +6,6 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import check_scoring
 from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
@@ -24,7 +23,7 @@ from ._ids import doubt_ids
 from ._implicit import best_implicit
 from ._matrix_completion import CompletedMatrixMixin, HFWMatrixCompletion, weighted_entries
 from ._params import as_sample_weight, relative_weights
-from ._radius_path import at_radius, check_radii
+from ._radius_path import ScoredSearchMixin, at_radius, check_radii
 from .engine import thread_pool
 
 # The ends of an automatic grid, in units of the default radius.
@@ -37,7 +36,16 @@ _BETTER = 1e-6
 _FOLDS = 5
 
 
-class HFWMatrixCompletionCV(CompletedMatrixMixin, CallbackReportMixin, RegressorMixin, BaseEstimator):
+def negative_rmse(model, X, y, sample_weight=None):
+    """Return minus the root mean squared error."""
+    errors = model._predicted(X)[0] - y
+    unit = float(np.abs(errors).max()) or 1.0  # or squares might overflow
+    return -unit * float(np.sqrt(np.average((errors / unit) ** 2, weights=sample_weight)))
+
+
+class HFWMatrixCompletionCV(
+    ScoredSearchMixin, CompletedMatrixMixin, CallbackReportMixin, RegressorMixin, BaseEstimator
+):
     """Matrix completion in a nuclear-norm ball whose radius is chosen by cross-validation.
 
     In each fold the radii are gone through in ascending order, each fit starting from the one before. The
@@ -105,6 +113,8 @@ tol, max_iter, max_time, lipschitz, clip
     >>> bool(np.abs(model.predict(everywhere) - truth.ravel()).mean() < 0.2)
     True
     """
+
+    _estimator, _default_scorer = HFWMatrixCompletion, staticmethod(negative_rmse)
 
     def __init__(
         self,
@@ -219,46 +229,6 @@ tol, max_iter, max_time, lipschitz, clip
         if not all(len(part) for fold in folds for part in fold):
             raise ValueError("A fold has a part without any entry of positive weight; use other folds.")
         return folds
-
-    def _template(self):
-        own = self.get_params(deep=False)
-        shared = {name: own[name] for name in HFWMatrixCompletion().get_params() if name in own}
-        return HFWMatrixCompletion(**shared)
-
-    def _scorer(self, template):
-        if self.scoring is None:
-            return negative_rmse
-        if not (isinstance(self.scoring, str) or callable(self.scoring)):
-            raise ValueError(
-                f"scoring must be None, one name or one callable: what chooses the radius; "
-                f"got scoring={self.scoring!r}."
-            )
-        return check_scoring(template, scoring=self.scoring)
-
-    def score(self, X, y, sample_weight=None):
-        """Return the score that the radius was chosen by, or R² if `scoring` is None.
-
-        Parameters
-        ----------
-        X : array or data frame of shape (n_entries, `n_features_in_`)
-        y : array of shape (n_entries,)
-        sample_weight : array of shape (n_entries,), optional
-
-        Returns
-        -------
-        float
-        """
-        if self.scoring is None:
-            return super().score(X, y, sample_weight)
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return check_scoring(self, scoring=self.scoring)(self, X, y, **weights)
-
-
-def negative_rmse(model, X, y, sample_weight=None):
-    """Return minus the root mean squared error."""
-    errors = model._predicted(X)[0] - y
-    unit = float(np.abs(errors).max()) or 1.0  # or squares might overflow
-    return -unit * float(np.sqrt(np.average((errors / unit) ** 2, weights=sample_weight)))
 
 
 class RadiusSearch:

@@ -7,6 +7,7 @@ from numbers import Integral
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
@@ -97,12 +98,50 @@ def at_radius(template, radius):
     return clone(template).set_params(radius=float(radius))
 
 
-class RadiusSearchMixin(CallbackReportMixin):
-    """Chooses the radius by cross-validation.
+class ScoredSearchMixin:
+    """The score of a search over radii, and the estimator that it searches with.
 
-    A subclass has the parameters of an estimator, with `radii` in place of its radius, and says which
-    estimator that is and how it is scored.
+    A subclass has the parameters of that estimator, with `radii` in place of its radius, and `scoring`. It
+    says which estimator that is, and how it is scored by default.
     """
+
+    def score(self, X, y, sample_weight=None):
+        """Return the score that the radius was chosen by, or that of the estimator if `scoring` is None.
+
+        Parameters
+        ----------
+        X : as in `fit`
+        y : array of shape (n_samples,)
+        sample_weight : array of shape (n_samples,), optional
+
+        Returns
+        -------
+        float
+            The accuracy of a classifier, R² of a regressor, if `scoring` is None.
+        """
+        if self.scoring is None:
+            return super().score(X, y, sample_weight)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return check_scoring(self, scoring=self.scoring)(self, X, y, **weights)
+
+    def _template(self):
+        own = self.get_params(deep=False)
+        shared = {name: own[name] for name in self._estimator().get_params() if name in own}
+        return self._estimator(**shared)
+
+    def _scorer(self, template):
+        if self.scoring is None:
+            return self._default_scorer
+        if not (isinstance(self.scoring, str) or callable(self.scoring)):
+            raise ValueError(
+                f"scoring must be None, one name or one callable: what chooses the radius; "
+                f"got scoring={self.scoring!r}."
+            )
+        return check_scoring(template, scoring=self.scoring)
+
+
+class RadiusSearchMixin(ScoredSearchMixin, CallbackReportMixin):
+    """Chooses the radius by cross-validation."""
 
     @with_callbacks
     @thread_pool()
