@@ -1,12 +1,18 @@
-"""One thread for BLAS, compiled code where asked for, and the real data for the tests that use it."""
+"""One thread for BLAS, the same random examples in each run, compiled code on demand, and the real data."""
 
 import bz2
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 from sklearn.datasets import load_svmlight_file
 from threadpoolctl import threadpool_limits
+
+# `pytest --hypothesis-profile=search` looks for new examples that fail; CI repeats the old ones.
+hypothesis.settings.register_profile("repeated", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("search", deadline=None)
+hypothesis.settings.load_profile("repeated")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from skfw._ids import IdEncoder, check_ids, keep_ids
 
 
 @given(st.lists(st.tuples(st.text(max_size=3), st.integers(-5, 5)), min_size=1), st.data())
-@settings(derandomize=True, deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_ids_are_numbered_and_found_again(ids, data):
     array = np.array(ids, dtype=object)
     encoder = IdEncoder()

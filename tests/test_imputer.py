@@ -298,7 +298,7 @@ def test_the_units_of_the_columns_do_not_choose_the_radius():
     assert radii[0] == radii[1] == radii[2]
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     exponents=st.lists(st.integers(-900, 1023), min_size=4, max_size=4),

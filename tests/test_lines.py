@@ -241,6 +241,14 @@ def test_a_slope_of_nothing_may_lie_uphill(first_step):
     assert found is None or found.evaluation.value <= line.evaluation.value
 
 
+def test_newton_steps_that_crawl_are_mixed_with_halvings():
+    """A plateau said to have the curvature of the piece before it: a Newton step goes half a unit."""
+    places, slopes = (0.0, 61.0, 62.0, 91.0, 92.0), (-0.5, -0.5, 0.5, 0.5, 1.5)
+    line, steps = watched(line_of(PiecewiseQuadratic(places, slopes, np.ones(1)), [0.0], [121.0]))
+    assert search(line, 1e-8).predictions[0] == pytest.approx(61.5)
+    assert len(steps) < 20
+
+
 @st.composite
 def pieces(draw):
     """A convex loss of one prediction with kinks, plateaus and steep ends."""
@@ -252,7 +260,7 @@ def pieces(draw):
     return PiecewiseQuadratic(tuple(places), tuple(slopes), np.ones(1))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     loss=pieces(),
     start=st.floats(-50.0, 50.0),

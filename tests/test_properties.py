@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skfw import HFWLogisticRegression, HFWMatrixCompletion
 from skfw._params import LINEAR_CONSTRAINTS, make_constraint
 
-fast = settings(derandomize=True, deadline=None, max_examples=60)
+fast = settings(max_examples=60)
 scales = st.sampled_from([1e-8, 1e-2, 1.0, 30.0, 1e6])
 
 

@@ -103,14 +103,16 @@ def search(line: Line, precision: float, first_step: float | None = None) -> Lin
     rounding = NEGLIGIBLE_SUM * evaluation.size
     flat = max(precision * -slope, rounding)
     lowest: LinePoint | None = None
+    newton_crawls = False
     for _ in range(_MAX_EVALUATIONS):
+        slope_before, by_newton = abs(slope), False
         if first_step is not None:
             position, first_step = first_step * line.length, None
         else:
             curvature = line.loss.curvature_along(evaluation, line.normalised_change)
             newton = position - slope / curvature if curvature > 0.0 else high
-            if low < newton < high:
-                position = newton
+            if low < newton < high and not newton_crawls:
+                position, by_newton = newton, True
             elif newton >= high and untried:
                 position = line.length
             else:
@@ -118,6 +120,8 @@ def search(line: Line, precision: float, first_step: float | None = None) -> Lin
         found = line.at(position / line.length, evaluation)
         evaluation = found.evaluation
         slope = line.data.inner(evaluation.residual, line.normalised_change)
+        # On one side of a kink Newton's method knows nothing of the other: the bracket is halved in between.
+        newton_crawls = by_newton and abs(slope) > slope_before / 2.0
         falls = evaluation.value <= (1.0 + NEGLIGIBLE_SUM) * line.evaluation.value
         if slope <= 0.0:
             low, lowest = position, found
