@@ -9,7 +9,7 @@ stationary point but the optimum can hold the iterate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, final
 
 import numpy as np
@@ -19,7 +19,7 @@ from .._atoms import FactoredMatrix, RankOne
 from .._certificate import Cut
 from .._eigenvalues import start_noise
 from .._problem import Problem
-from .._protocols import Array, Corrector, Entries, Evaluation, Point
+from .._protocols import Array, Corrector, Entries, Evaluation, Loss, Point
 from .._sums import TINY, inner
 from ._stiffness import Stiffness
 
@@ -49,9 +49,11 @@ _REFINEMENTS, _FINER = 2, 17
 class _Model:
     """The factors, of the rows and then of the columns, with their predictions and the loss there.
 
-    `sides` are the factors of the matrix that is observed: those of its rows, and those of its columns.
+    `sides` are the factors of the matrix that is observed: those of its rows, and those of its columns. In
+    single precision the loss is an approximate one.
     """
 
+    loss: Loss
     factors: Array
     sides: tuple[Array, Array]
     predictions: Array
@@ -118,7 +120,8 @@ class FactorDescent(Corrector):
             self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
         precision = np.float32 if gap > self._coarse_gap else np.float64
         factors: Array = self._factors.astype(precision)
-        model = _Model(factors, self._sides(factors), point.predictions, point.evaluation)
+        loss = self.loss if precision == np.float64 else self.loss.approximate
+        model = _Model(loss, factors, self._sides(factors), point.predictions, point.evaluation)
         model = self._descend(self._enlarge(model, newest), gap)
         if self.max_rank is not None and model.factors.shape[1] > self.max_rank:
             factors = self._balanced(model.factors, 0.0)[:, : self.max_rank]
@@ -128,7 +131,7 @@ class FactorDescent(Corrector):
         factors = model.factors.astype(np.float64)
         factors = self._balanced(factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
         sides = self._sides(factors)
-        model = self._at(factors, sides, self._predict(*sides), model)
+        model = self._at(factors, sides, self._predict(*sides), replace(model, loss=self.loss))
         if not model.evaluation.value < point.value:
             if precision == np.float64:
                 return point
@@ -219,7 +222,7 @@ class FactorDescent(Corrector):
         sides = self._sides(new)
         change = self._predict(*sides) - model.predictions
         fall = -inner(model.evaluation.residual, change)
-        bend = inner(change, self._image(change, model.evaluation))
+        bend = inner(change, self._image(change, model))
         if not fall > 0.0:
             return model
         step = fall / bend if fall < bend else 1.0
@@ -232,11 +235,12 @@ class FactorDescent(Corrector):
         predictions = model.predictions + step * change
         return self._at(enlarged(model.factors, new), (left, right), predictions, model)
 
-    def _image(self, change: Array, evaluation: Evaluation) -> Array:
+    def _image(self, change: Array, model: _Model) -> Array:
         """Return how the residual changes; of a loss that is not quadratic, by its quadratic upper bound."""
         if not self.loss.is_quadratic:
             return self._bound(change)
-        return np.asarray(self.loss.hessian(evaluation).apply(change.astype(np.float64, copy=False)))
+        hessian = model.loss.hessian(model.evaluation)
+        return np.asarray(hessian.apply(change.astype(np.float64, copy=False)))
 
     def _images(self, model: _Model, first: Array, second: Array) -> Iterator[Array]:
         """Yield the images of the predictions and of two changes, one at a time: they may have much memory.
@@ -247,7 +251,7 @@ class FactorDescent(Corrector):
             yield model.evaluation.residual - self.problem.null.evaluation.residual
         else:
             yield self._bound(model.predictions)
-        yield self._image(first, model.evaluation)
+        yield self._image(first, model)
         yield self._bound(second)
 
     def _bound(self, change: Array) -> Array:
@@ -255,7 +259,8 @@ class FactorDescent(Corrector):
         return np.asarray(self.loss.curvature * self.loss.weights * change)
 
     def _at(self, factors: Array, sides: tuple[Array, Array], predictions: Array, last: _Model) -> _Model:
-        return _Model(factors, sides, predictions, self.loss.evaluate(predictions, last.evaluation.intercept))
+        evaluation = last.loss.evaluate(predictions, last.evaluation.intercept)
+        return _Model(last.loss, factors, sides, predictions, evaluation)
 
     def _descend(self, model: _Model, gap: float) -> _Model:
         """Minimise over the factors by conjugate gradients."""

@@ -53,23 +53,29 @@ class FeatureMap(FactorMap):
         return not self.features.shape[1]
 
     @cached_property
-    def _single(self) -> Any:
-        return self.features.astype(np.float32)
+    def _both(self) -> tuple[Any, Any]:
+        """The features and their transpose, whose rows are read one after another too."""
+        return self.features, self.features.T.tocsr()
+
+    @cached_property
+    def _both_single(self) -> tuple[Any, Any]:
+        features, transposed = self._both
+        return features.astype(np.float32), transposed.astype(np.float32)
 
     @cached_property
     def _sizes(self) -> Any:
         """The absolute values of the features, in double precision whatever theirs is."""
         return abs(self.features.astype(np.float64))
 
-    def _features_for(self, factors: Array) -> Any:
-        return self._single if factors.dtype == np.float32 else self.features
+    def _both_for(self, factors: Array) -> tuple[Any, Any]:
+        return self._both_single if factors.dtype == np.float32 else self._both
 
     def apply(self, factors: Array) -> Array:
         """Return the factors of the rows, from those of ids and features."""
         if self.is_identity:
             return factors
         own, others = np.split(factors, self.shape[:1])
-        result: Array = times(self._features_for(factors), others)
+        result: Array = times(self._both_for(factors)[0], others)
         result += own
         return result
 
@@ -77,7 +83,7 @@ class FeatureMap(FactorMap):
         """Return the transpose times numbers of the rows."""
         if self.is_identity:
             return rows
-        return np.concatenate([rows, times(self._features_for(rows).T, rows)])
+        return np.concatenate([rows, times(self._both_for(rows)[1], rows)])
 
     @cached_property
     def squares(self) -> FeatureMap:

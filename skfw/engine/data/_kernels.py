@@ -33,10 +33,14 @@ _Loop = Callable[..., _Array]
 
 
 class _Kernels(NamedTuple):
-    """The products in one thread; of rows, those of contiguous arrays that have the same precision."""
+    """The products in one thread; of rows, those of contiguous arrays that have the same precision.
+
+    `times_rows` are those of a CSR matrix, from one to another.
+    """
 
     inner_products: Callable[[_Array, _Array, _Array, _Array], _Array]
     times: Callable[[Any, _Array], _Array]
+    times_rows: Callable[[Any, int, int, _Array], _Array]
 
 
 def is_compiled(n_entries: int) -> bool:
@@ -63,27 +67,23 @@ def inner_products(left: _Array, right: _Array, rows: _Array, columns: _Array, o
 def times(matrix: Any, dense: _Array) -> _Array:
     """Return the product of a CSR or CSC matrix with a vector or a matrix."""
     n_entries = len(matrix.data)
-    kernel = _kernels(n_entries, _MANY_ENTRIES).times
+    kernels = _kernels(n_entries, _MANY_ENTRIES)
     n_blocks = n_entries * dense[:1].size // _BLOCK + 1
     if n_blocks == 1:
-        return kernel(matrix, dense)
+        return kernels.times(matrix, dense)
+    # Not in each block anew.
+    matrix = matrix.astype(np.result_type(matrix.dtype, dense), copy=False)
     dense = np.ascontiguousarray(dense)
     if matrix.format == "csr":
         bounds = np.searchsorted(matrix.indptr, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
         rows = list(pairwise(np.unique([0, *bounds, matrix.shape[0]])))
-        return np.concatenate(map_blocks(lambda part: kernel(_rows(matrix, *part), dense), rows))
+        return np.concatenate(map_blocks(lambda part: kernels.times_rows(matrix, *part, dense), rows))
     if dense.ndim == 1:  # blocks of columns would have to be added up
-        return kernel(matrix, dense)
+        return kernels.times(matrix, dense)
     columns = row_blocks(dense.shape[1], _WIDTH)
-    return np.hstack(map_blocks(lambda part: kernel(matrix, np.ascontiguousarray(dense[:, part])), columns))
-
-
-def _rows(matrix: Any, first: int, last: int) -> Any:
-    """Return some rows of a CSR matrix, in its memory; SciPy would copy them."""
-    starts = matrix.indptr[first : last + 1]
-    stored = slice(starts[0], starts[-1])
-    entries = matrix.data[stored], matrix.indices[stored], starts - starts[0]
-    return sparse.csr_matrix(entries, shape=(last - first, matrix.shape[1]))
+    return np.hstack(
+        map_blocks(lambda part: kernels.times(matrix, np.ascontiguousarray(dense[:, part])), columns)
+    )
 
 
 def _kernels(n_entries: int, many: int) -> _Kernels:
@@ -107,7 +107,16 @@ def _gathered_products(left: _Array, right: _Array, rows: _Array, columns: _Arra
     return result
 
 
-_NUMPY = _Kernels(_gathered_products, matmul)
+def _times_rows(matrix: Any, first: int, last: int, dense: _Array) -> _Array:
+    """Return the product of some rows of a CSR matrix, in its memory; SciPy would copy them."""
+    starts = matrix.indptr[first : last + 1]
+    stored = slice(starts[0], starts[-1])
+    entries = matrix.data[stored], matrix.indices[stored], starts - starts[0]
+    result: _Array = sparse.csr_matrix(entries, shape=(last - first, matrix.shape[1])) @ dense
+    return result
+
+
+_NUMPY = _Kernels(_gathered_products, matmul, _times_rows)
 
 
 @cache
@@ -139,15 +148,20 @@ def _compiled() -> _Kernels | None:
     def inner_products(left: _Array, right: _Array, rows: _Array, columns: _Array) -> _Array:
         return inner_products_loop(left, right, _unsigned(rows), _unsigned(columns))
 
-    def times(matrix: Any, dense: _Array) -> _Array:
+    def product(matrix: Any, starts: _Array, n_rows: int, dense: _Array) -> _Array:
         if matrix.shape[1] != len(dense):  # the loop would read what lies beyond
             raise ValueError(f"Shapes {matrix.shape} and {dense.shape} do not fit.")
         kind = np.result_type(matrix.dtype, dense)
         data, dense = matrix.data.astype(kind, copy=False), np.ascontiguousarray(dense, dtype=kind)
-        loop = loops[matrix.format, dense.ndim]
-        return loop(data, _unsigned(matrix.indices), matrix.indptr, dense, matrix.shape[0])
+        return loops[matrix.format, dense.ndim](data, _unsigned(matrix.indices), starts, dense, n_rows)
 
-    return _Kernels(inner_products, times)
+    def times(matrix: Any, dense: _Array) -> _Array:
+        return product(matrix, matrix.indptr, matrix.shape[0], dense)
+
+    def times_rows(matrix: Any, first: int, last: int, dense: _Array) -> _Array:
+        return product(matrix, matrix.indptr[first : last + 1], last - first, dense)
+
+    return _Kernels(inner_products, times, times_rows)
 
 
 def _unsigned(indices: _Array) -> _Array:

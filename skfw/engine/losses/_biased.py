@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, final
 
@@ -11,8 +11,9 @@ import numpy as np
 from .._protocols import Array, Direction, Evaluation, Hessian, Loss, PlainEntries
 from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, euclidean_norm, inner
 
-# Biases are good enough when better ones could lower the loss by no more than this fraction of the targets'.
-_PRECISION = 1e-10
+# Biases are good enough when better ones could lower the loss by no more than this fraction of the targets';
+# on the way of a descent, by this one.
+_PRECISION, _APPROXIMATE = 1e-10, 1e-5
 _MAX_STEPS = 100
 # The least penalty, relative to the weight of what it belongs to: it changes the loss by rounding only.
 _LEAST_PENALTY = float(np.finfo(np.float64).eps)
@@ -43,6 +44,8 @@ class BiasedSquaredLoss(Loss):
         To which row and column a sample belongs.
     row_penalty, column_penalty : float
         Positive. An infinite one leaves the biases out.
+    precision : float
+        Better biases than those found could lower the loss by at most this fraction of the targets'.
 
     Examples
     --------
@@ -60,6 +63,7 @@ class BiasedSquaredLoss(Loss):
     entries: PlainEntries
     row_penalty: float
     column_penalty: float
+    precision: float = _PRECISION
     curvature: ClassVar[float] = 1.0
     is_quadratic: ClassVar[bool] = True
     infimum: ClassVar[float] = 0.0
@@ -100,6 +104,11 @@ class BiasedSquaredLoss(Loss):
         """Return the curvature, the same everywhere."""
         return BiasedHessian(self)
 
+    @cached_property
+    def approximate(self) -> BiasedSquaredLoss:
+        """The loss with biases that are found in fewer steps."""
+        return replace(self, precision=_APPROXIMATE)
+
     def _best_biases(self, values: Array, guess: float | Array) -> Array:
         """Return the biases that fit `values` best, about.
 
@@ -109,7 +118,7 @@ class BiasedSquaredLoss(Loss):
         n_rows = self.entries.shape[0]
         weighted = self.weights * values
         right_side = self.entries.marginals(weighted)
-        enough = _PRECISION * inner(weighted, values)
+        enough = self.precision * inner(weighted, values)
         row_totals, column_totals = np.split(self._totals, [n_rows])
         across, along = self._weight_matrix, self._weight_matrix.T
 
