@@ -54,11 +54,11 @@ class HFWMatrixCompletionCV(
     Parameters
     ----------
     radii : int or array of floats, default=10
-        The radii, or how many. A number stands for a grid in equal ratios around the default radius of
-        `HFWMatrixCompletion`, from 0.3 to 3 times that. It is followed until two radii in a row are worse
-        than the best one. Where the last one is the best, it goes on, and where the first one is, it is
-        continued to smaller radii, to at most twice as many in all; if scores rise even then, there is a
-        warning.
+        The radii, or how many. They are followed in ascending order until two in a row are worse than the
+        best one: the largest, which take the longest, are seldom needed. A number stands for a grid in equal
+        ratios around the default radius of `HFWMatrixCompletion`, from 0.3 to 3 times that. Where the last
+        one of it is the best, it goes on, and where the first one is, it is continued to smaller radii, to at
+        most twice as many in all; if scores rise even then, there is a warning.
     constraint : {"weighted_nuclear", "nuclear"} or Constraint, default="weighted_nuclear"
         As in `HFWMatrixCompletion`. The radius of an object is set to each of the radii in turn; an automatic
         grid is around the one it has.
@@ -199,8 +199,7 @@ tol, max_iter, max_time, lipschitz, clip
             rises = search.follow_grid(unit, self.radii)
         else:
             rises = False
-            for radius in grid:
-                search.try_radius(radius)
+            search.follow(grid)
         radii, scores, best = search.results()
         radius = float(radii[best])
         chosen = {"radii_": radii, "scores_": scores}
@@ -254,19 +253,23 @@ class RadiusSearch:
             self.try_radius(unit)
             return False
         ratio = (_ABOVE / _BELOW) ** (1.0 / (n_radii - 1))
-        radius, most = _BELOW * unit, _LONGEST * n_radii
-        while len(self._scores) < most:
-            self.try_radius(radius)
-            radii, scores, best = self.results()
-            if len(radii) - 1 - best >= _BEYOND:
-                break
-            radius = radii[-1] * ratio
+        most = _LONGEST * n_radii
+        self.follow(_BELOW * unit * ratio ** np.arange(most))
+        radii, scores, best = self.results()
         # Downwards, no model is a start for the next one.
         while best == 0 and len(radii) < most and _is_better(*scores.mean(axis=0)[:2]):
             self._last = None
             self.try_radius(radii[0] / ratio)
             radii, scores, best = self.results()
         return best == len(radii) - 1
+
+    def follow(self, radii):
+        """Try radii in ascending order, until the best one is behind."""
+        for radius in radii:
+            self.try_radius(radius)
+            tried, _, best = self.results()
+            if len(tried) - 1 - best >= _BEYOND:
+                break
 
     def try_radius(self, radius):
         """Fit and score all folds at a radius."""
