@@ -351,6 +351,10 @@ class Entries(Data):
 class PlainEntries(Entries):
     """Predictions are observed entries of the model itself, with what losses need of its rows and columns."""
 
+    def transposed_adjoint(self, values: SampleVector) -> Direction:
+        """Return the transpose of `adjoint`, for many products."""
+        return self.adjoint(values).T
+
     @abstractmethod
     def marginals(self, values: SampleVector) -> Array:
         """Sum values of entries over each row, then over each column, in any order."""

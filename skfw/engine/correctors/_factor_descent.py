@@ -256,7 +256,9 @@ class FactorDescent(Corrector):
 
     def _bound(self, change: Array) -> Array:
         """Return how the residual changes at most."""
-        return np.asarray(self.loss.curvature * self.loss.weights * change)
+        result = self.loss.weights * change
+        result *= self.loss.curvature
+        return np.asarray(result)
 
     def _at(self, factors: Array, sides: tuple[Array, Array], predictions: Array, last: _Model) -> _Model:
         evaluation = last.loss.evaluate(predictions, last.evaluation.intercept)

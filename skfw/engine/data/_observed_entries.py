@@ -145,6 +145,11 @@ class ObservedEntries(FactoredModels, PlainEntries):
         matrix.reshape(-1)[self._positions if self._is_ordered else self._distinct[0]] = totals
         return matrix
 
+    def transposed_adjoint(self, values: Array) -> Direction:
+        """Return the transpose of `adjoint`, stored row by row: products read it in order, in all threads."""
+        matrix = self.adjoint(values)
+        return EntryMatrix(matrix.matrix.T.tocsr()) if isinstance(matrix, EntryMatrix) else matrix.T
+
     def adjoint_size(self) -> Direction:
         """Return ones at the observed entries."""
         return self.adjoint(1.0 / self._n_repetitions)
