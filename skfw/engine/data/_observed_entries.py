@@ -83,6 +83,11 @@ class ObservedEntries(FactoredModels, PlainEntries):
         return sparse.csr_matrix((np.ones(len(rows), dtype=bool), columns, starts), shape=self.shape)
 
     @property
+    def _is_dense(self) -> bool:
+        """Whether the matrix of a residual is an array."""
+        return self.pattern.nnz >= _DENSE * self.shape[0] * self.shape[1]  # type: ignore[no-any-return]
+
+    @property
     def _n_repetitions(self) -> Array:
         """How often each entry occurs."""
         if self._is_ordered:
@@ -138,7 +143,7 @@ class ObservedEntries(FactoredModels, PlainEntries):
     def adjoint(self, residual: Array) -> Direction:
         """Return the matrix with the residual at the observed entries; an array if they are many."""
         totals = self.totals(residual)
-        if len(totals) < _DENSE * self.shape[0] * self.shape[1]:
+        if not self._is_dense:
             pattern = self.pattern
             return EntryMatrix(sparse.csr_matrix((totals, pattern.indices, pattern.indptr), shape=self.shape))
         matrix = np.zeros(self.shape)
@@ -148,7 +153,7 @@ class ObservedEntries(FactoredModels, PlainEntries):
     def transposed_adjoint(self, values: Array) -> Direction:
         """Return the transpose of `adjoint`, stored row by row: products read it in order, in all threads."""
         matrix = self.adjoint(values)
-        return EntryMatrix(matrix.matrix.T.tocsr()) if isinstance(matrix, EntryMatrix) else matrix.T
+        return matrix.T if self._is_dense else EntryMatrix(matrix.matrix.T.tocsr())
 
     def adjoint_size(self) -> Direction:
         """Return ones at the observed entries."""
