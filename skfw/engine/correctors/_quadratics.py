@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.lapack import dposv
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._protocols import Array
 
 _ROUNDING = 1e-12
-# Relative to the diagonal: keeps the model strictly convex where atoms depend on each other.
-_RIDGE = 1e-10
+# Relative to the diagonal: keeps the equations solvable where atoms depend on each other. What it changes is
+# put right again, but for combinations of atoms that predict nothing: those stay small.
+_RIDGE, _REFINEMENTS = 1e-7, 2
 _MAX_PIVOTS = 30
 # How often the number of wrong signs may fail to fall before the pivots are made one by one.
 _PATIENCE = 3
@@ -32,11 +33,11 @@ def solve_over_simplex(
 
     Principal pivoting: solve for the free weights as if there were no signs, then free or fix all those whose
     sign, or multiplier, is wrong (Portugal, Judice and Vicente, 1994). `free` is a guess of what is positive.
-    A ridge is added to `hessian` in place. Returns None if the equations could not be solved.
+    Returns None if the equations could not be solved.
     """
     size = len(linear)
     weights = np.zeros(size)
-    hessian[np.diag_indices(size)] *= 1.0 + _RIDGE
+    ridge = _RIDGE * np.diag(hessian)
     right_sides = np.column_stack([-linear, np.ones(size)])
     zero = _ROUNDING * float(np.abs(linear).max())
     fewest, patience = size + 1, _PATIENCE
@@ -44,9 +45,14 @@ def solve_over_simplex(
         indices = np.flatnonzero(free)
         if not len(indices):
             break
-        _, solution, failed = dposv(hessian[np.ix_(indices, indices)], right_sides[indices])
+        matrix = hessian[np.ix_(indices, indices)]
+        matrix[np.diag_indices(len(indices))] += ridge[indices]
+        factor, failed = dpotrf(matrix, overwrite_a=1)
         if failed:
             return None
+        solution = dpotrs(factor, right_sides[indices])[0]
+        for _ in range(_REFINEMENTS):
+            solution = dpotrs(factor, right_sides[indices] + ridge[indices, np.newaxis] * solution)[0]
         multiplier = float((solution[:, 0].sum() - total) / solution[:, 1].sum())
         if not exactly:
             multiplier = max(multiplier, 0.0)
