@@ -7,7 +7,6 @@ variable, and each set written as smooth inequalities in a lifted space. Nothing
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations
-from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +21,7 @@ from skfw.engine import (
     FeaturedEntries,
     FeatureMap,
     GroupBall,
+    HuberLoss,
     L1Ball,
     L2Ball,
     LineSearch,
@@ -33,8 +33,9 @@ from skfw.engine import (
     NuclearBall,
     ObservedEntries,
     ParameterFree,
+    PoissonLoss,
     Problem,
-    SeparableLoss,
+    SeveralTargets,
     Simplex,
     SquaredLoss,
     Uniform,
@@ -63,15 +64,20 @@ VECTOR_CONSTRAINTS = {
     "simplex": Simplex(0.8),
 }
 CONSTRAINTS = {**VECTOR_CONSTRAINTS, "nuclear": NuclearBall(0.6)}
-LOSSES = ("logistic", "multinomial", "squared")
+LOSSES = ("logistic", "multinomial", "squared", "huber", "targets")
+# Those of matrices of coefficients, one column for each class or target.
+MATRIX_LOSSES = ("multinomial", "targets")
+EPSILON = 0.8
 # Every combination of loss and constraint that makes sense.
 PROBLEMS = [
     (loss, constraint, intercept)
     for loss in LOSSES
     for constraint in CONSTRAINTS
     for intercept in (False, True)
-    if loss == "multinomial" or constraint != "nuclear"
+    if loss in MATRIX_LOSSES or constraint != "nuclear"
 ]
+# The same of a loss whose gradient has no Lipschitz constant.
+COUNT_PROBLEMS = [("poisson", *others) for loss, *others in PROBLEMS if loss == "squared"]
 # The penalties of biases of rows and of columns.
 PENALTIES = (0.02, 0.05)
 # Completion of a matrix: what has features, and which loss and ball.
@@ -95,25 +101,13 @@ def data():
     return X, weights / weights.sum(), signs, labels, targets
 
 
-@dataclass(frozen=True)
-class Poisson(SeparableLoss):
-    """Counts whose expectation is the exponential of the prediction; curvature and values know no bounds."""
+def several_targets():
+    X, *_, targets = data()
+    return np.column_stack([targets, X @ [0.5, 0.5, 0.0, 0.0] - targets, np.abs(targets)])
 
-    curvature: ClassVar[float] = np.inf
-    largest_prediction: ClassVar[float] = 600.0
 
-    def sample_value(self, predictions):
-        return np.exp(predictions) - self.targets * predictions
-
-    def sample_slope(self, predictions):
-        return np.exp(predictions) - self.targets
-
-    def sample_curvature(self, slope):
-        return np.maximum(slope + self.targets, 0.0)
-
-    def sample_conjugate(self, slope):
-        mean = np.maximum(slope + self.targets, 0.0)
-        return xlogy(mean, mean) - mean
+def counts():
+    return np.floor(np.exp(data()[-1] / 2.0))
 
 
 @dataclass(frozen=True)
@@ -140,12 +134,18 @@ def problem(loss_name, constraint_name, intercept):
         "logistic": LogisticLoss(signs, weights, intercept),
         "multinomial": MultinomialLoss(labels, N_CLASSES, weights, intercept),
         "squared": SquaredLoss(targets, weights, intercept),
+        "huber": HuberLoss(targets, weights, intercept, EPSILON),
+        "poisson": PoissonLoss(counts(), weights, intercept),
+        "targets": SeveralTargets(
+            tuple(SquaredLoss(column, weights, intercept) for column in several_targets().T)
+        ),
     }[loss_name]
     spectral = np.linalg.eigvalsh(X.T @ (weights[:, np.newaxis] * X))[-1]
-    design = design_matrix(X, N_CLASSES if loss_name == "multinomial" else None)
+    design = design_matrix(X, N_CLASSES if loss_name in MATRIX_LOSSES else None)
+    curvatures = {"logistic": 0.25, "multinomial": 0.5, "targets": 1.0 / 3.0, "poisson": np.inf}
     return KnownProblem(
         Problem(loss, design, CONSTRAINTS[constraint_name]),
-        {"logistic": 0.25, "multinomial": 0.5, "squared": 1.0}[loss_name] * spectral,
+        curvatures.get(loss_name, 1.0) * spectral,
         _optimum(loss_name, constraint_name, intercept),
     )
 
@@ -231,6 +231,15 @@ def reference_loss(loss_name, x, intercept):
         value, residual = np.logaddexp(0.0, -signs * z), -signs / (1.0 + np.exp(signs * z))
     elif loss_name == "squared":
         value, residual = 0.5 * (z - targets) ** 2, z - targets
+    elif loss_name == "huber":
+        size, residual = np.abs(z - targets), np.clip(z - targets, -EPSILON, EPSILON)
+        value = np.where(size < EPSILON, 0.5 * size**2, EPSILON * (size - 0.5 * EPSILON))
+    elif loss_name == "poisson":
+        y = counts()
+        value, residual = np.exp(z) - y * z + xlogy(y, y) - y, np.exp(z) - y
+    elif loss_name == "targets":
+        residual = (z - several_targets()) / 3.0
+        value = 1.5 * (residual**2).sum(axis=1)
     else:
         onehot = np.eye(N_CLASSES)[labels]
         value = logsumexp(z, axis=1) - z[np.arange(N_SAMPLES), labels]
@@ -240,7 +249,7 @@ def reference_loss(loss_name, x, intercept):
 
 
 def _optimum(loss_name, constraint_name, intercept):
-    outputs = N_CLASSES if loss_name == "multinomial" else 1
+    outputs = N_CLASSES if loss_name in MATRIX_LOSSES else 1
     shape = (N_FEATURES, outputs) if outputs > 1 else (N_FEATURES,)
     size = N_FEATURES * outputs
     model_of, constraints, bounds, start = _lifting(CONSTRAINTS[constraint_name], constraint_name, size)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from problems import KNOWN_PROBLEMS, MOMENTA, STEPS, problem
+from problems import COUNT_PROBLEMS, KNOWN_PROBLEMS, MOMENTA, STEPS, problem
 
 from skfw.engine import (
     AveragePlane,
@@ -105,6 +105,23 @@ def test_bound_is_below_the_optimum_and_rates_hold(make, momentum, step, extra):
         assert np.all(
             (objective - bound)[:-1][later] <= 2.0 * p.scale / (2.0 / steps[later] - 2.0) * (1 + 1e-12)
         )
+
+
+@pytest.mark.parametrize("names", COUNT_PROBLEMS, ids=lambda names: "-".join(map(str, names)))
+@pytest.mark.parametrize("momentum", MOMENTA)
+@pytest.mark.parametrize("step", ["parameter_free", "line_search"])
+@pytest.mark.parametrize("extra", ["none", "corrector"])
+def test_bounds_without_a_lipschitz_constant(names, momentum, step, extra):
+    """There are no rates, but bounds and descent need convexity only."""
+    p = problem(*names)
+    result = run(p, momentum, step, extra)
+    assert result.trace["lower_bound"].max() <= p.optimum + KNOWN_TO
+    assert result.trace["objective"].min() >= p.optimum - KNOWN_TO
+    assert is_feasible(p, result.x)
+    if step == "line_search":
+        assert np.diff(result.trace["objective"]).max(initial=0.0) <= 1e-15
+    if extra == "corrector" and momentum == "adaptive":
+        assert result.gap <= 1e-6 * p.problem.null.value
 
 
 def is_feasible(p, x):

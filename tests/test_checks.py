@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from problems import N_CLASSES, N_SAMPLES, Poisson, data
+from problems import N_CLASSES, N_SAMPLES, data
 
 from skfw.engine import (
     BiasedSquaredLoss,
@@ -14,6 +14,7 @@ from skfw.engine import (
     EntryMatrix,
     GroupBall,
     Hint,
+    HuberLoss,
     L1Ball,
     L2Ball,
     LinearMinimum,
@@ -23,8 +24,10 @@ from skfw.engine import (
     NSupportBall,
     NuclearBall,
     ObservedEntries,
+    PoissonLoss,
     RankOne,
     SeparableLoss,
+    SeveralTargets,
     Simplex,
     SparseVector,
     SquaredLoss,
@@ -411,7 +414,11 @@ def losses(intercept):
     yield LogisticLoss(signs, weights, intercept), None
     yield MultinomialLoss(labels, N_CLASSES, weights, intercept), (N_SAMPLES, N_CLASSES)
     yield Quadratic(targets, weights, intercept), None
-    yield Poisson(np.floor(np.exp(targets)), weights, intercept), None
+    yield PoissonLoss(np.floor(np.exp(targets)), weights, intercept), None
+    for mean, epsilon in ((0.0, 0.8), (1e6, 0.8), (0.0, 1e-3), (0.0, 1e3)):
+        yield HuberLoss(mean + targets, weights, intercept, epsilon), None
+    columns = [SquaredLoss(column, weights, intercept) for column in (targets, 1e3 - targets, signs)]
+    yield SeveralTargets(tuple(columns)), (N_SAMPLES, len(columns))
     rows, columns = np.divmod(np.arange(N_SAMPLES), 5)
     penalties = (0.1, 0.3) if intercept else (np.inf, np.inf)
     yield BiasedSquaredLoss(targets, weights, ObservedEntries(rows, columns, (5, 5)), *penalties), None

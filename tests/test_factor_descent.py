@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import Poisson, dense_completion
+from problems import dense_completion
 from scipy import sparse
 
 from skfw.engine import (
@@ -17,6 +17,7 @@ from skfw.engine import (
     NoMomentum,
     NuclearBall,
     ObservedEntries,
+    PoissonLoss,
     Problem,
     SquaredLoss,
     Weighted,
@@ -299,7 +300,7 @@ def test_a_loss_that_is_not_quadratic(features):
 @pytest.mark.parametrize("features", [False, True])
 def test_without_a_quadratic_upper_bound_atoms_are_weighed_instead(features):
     entries, values, weights, _ = completion((30, 20))
-    loss = Poisson(np.floor(np.exp(np.clip(values, -2.0, 2.0))), weights)
+    loss = PoissonLoss(np.floor(np.exp(np.clip(values, -2.0, 2.0))), weights)
     problem = Problem(loss, with_features(entries) if features else entries, NuclearBall(10.0))
     corrector = best_corrector(problem)
     assert isinstance(corrector, ActiveAtoms)

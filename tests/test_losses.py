@@ -1,8 +1,25 @@
 import numpy as np
 import pytest
-from problems import LOSSES, N_CLASSES, N_SAMPLES, data, reference_loss
+from problems import (
+    EPSILON,
+    LOSSES,
+    MATRIX_LOSSES,
+    N_CLASSES,
+    N_SAMPLES,
+    counts,
+    data,
+    reference_loss,
+    several_targets,
+)
 
-from skfw.engine import LogisticLoss, MultinomialLoss, SquaredLoss
+from skfw.engine import (
+    HuberLoss,
+    LogisticLoss,
+    MultinomialLoss,
+    PoissonLoss,
+    SeveralTargets,
+    SquaredLoss,
+)
 
 
 def make_loss(name, intercept, keep=slice(None), weights=None):
@@ -12,15 +29,22 @@ def make_loss(name, intercept, keep=slice(None), weights=None):
         return LogisticLoss(signs[keep], weights, intercept)
     if name == "multinomial":
         return MultinomialLoss(labels[keep], N_CLASSES, weights, intercept)
+    if name == "huber":
+        return HuberLoss(targets[keep], weights, intercept, EPSILON)
+    if name == "poisson":
+        return PoissonLoss(counts()[keep], weights, intercept)
+    if name == "targets":
+        columns = several_targets()[keep].T
+        return SeveralTargets(tuple(SquaredLoss(column, weights, intercept) for column in columns))
     return SquaredLoss(targets[keep], weights, intercept)
 
 
 def random_predictions(name, seed=0, scale=2.0):
-    shape = (N_SAMPLES, N_CLASSES) if name == "multinomial" else (N_SAMPLES,)
+    shape = (N_SAMPLES, N_CLASSES) if name in MATRIX_LOSSES else (N_SAMPLES,)
     return scale * np.random.default_rng(seed).normal(size=shape)
 
 
-with_all_losses = pytest.mark.parametrize("name", LOSSES)
+with_all_losses = pytest.mark.parametrize("name", [*LOSSES, "poisson"])
 with_and_without_intercept = pytest.mark.parametrize("intercept", [False, True])
 
 
@@ -54,14 +78,14 @@ def test_intercept_is_profiled_out(name):
     """The profiled loss is the reference loss at the best intercept, where its slope vanishes."""
     X = data()[0]
     rng = np.random.default_rng(3)
-    x = rng.normal(size=(X.shape[1], N_CLASSES) if name == "multinomial" else X.shape[1])
+    x = rng.normal(size=(X.shape[1], N_CLASSES) if name in MATRIX_LOSSES else X.shape[1])
     point = make_loss(name, True).evaluate(X @ x)
     value, _, slope = reference_loss(name, x, point.intercept)
     assert point.value == pytest.approx(value, rel=1e-14)
     np.testing.assert_allclose(slope, 0.0, atol=1e-15)
     np.testing.assert_allclose(point.residual.sum(axis=0), 0.0, atol=1e-15)
     for delta in (-1e-3, 1e-3):
-        shift = delta * np.arange(N_CLASSES) if name == "multinomial" else delta
+        shift = delta * np.arange(N_CLASSES) if name in MATRIX_LOSSES else delta
         assert reference_loss(name, x, point.intercept + shift)[0] > value
 
 

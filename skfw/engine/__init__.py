@@ -61,9 +61,12 @@ from .data import (
 from .losses import (
     BiasedSquaredLoss,
     DiagonalHessian,
+    HuberLoss,
     LogisticLoss,
     MultinomialLoss,
+    PoissonLoss,
     SeparableLoss,
+    SeveralTargets,
     SquaredLoss,
 )
 
@@ -79,6 +82,9 @@ __all__ = [
     "LogisticLoss",
     "MultinomialLoss",
     "SquaredLoss",
+    "HuberLoss",
+    "PoissonLoss",
+    "SeveralTargets",
     "BiasedSquaredLoss",
     "Evaluation",
     "Hessian",

@@ -188,9 +188,13 @@ class SeparableLoss(Loss):
 
     def hessian(self, evaluation: Evaluation) -> DiagonalHessian:
         """Return the curvature of each sample at the evaluated point."""
+        return self.hessian_at(evaluation.residual / self.weights)
+
+    def hessian_at(self, slope: Array, share: float = 1.0) -> DiagonalHessian:
+        """Return the curvature of each sample where its derivative is `slope`, times a share."""
         # Rounding may take a balanced residual out of the range of slopes; the curvature is negative there.
-        curvature = self.sample_curvature(evaluation.residual / self.weights)
-        return DiagonalHessian(self.weights * np.maximum(curvature, 0.0), self.fit_intercept)
+        curvature = np.maximum(self.sample_curvature(slope), 0.0)
+        return DiagonalHessian(share * self.weights * curvature, self.fit_intercept)
 
     def subset(self, rows: npt.NDArray[np.intp]) -> Self | None:
         """Return the loss of some of the samples."""
