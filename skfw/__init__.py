@@ -7,6 +7,8 @@ from ._logistic import HFWLogisticRegression
 from ._logistic_cv import HFWLogisticRegressionCV, hfw_logistic_path
 from ._matrix_completion import HFWMatrixCompletion
 from ._matrix_completion_cv import HFWMatrixCompletionCV
+from ._regression import HFWRegressor
+from ._regression_cv import HFWRegressorCV, hfw_regression_path
 
 __version__ = "0.2.0.dev0"
 
@@ -14,6 +16,9 @@ __all__ = [
     "HFWLogisticRegression",
     "HFWLogisticRegressionCV",
     "hfw_logistic_path",
+    "HFWRegressor",
+    "HFWRegressorCV",
+    "hfw_regression_path",
     "HFWMatrixCompletion",
     "HFWMatrixCompletionCV",
     "HFWImputer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -33,7 +34,8 @@ class LinearPredictionMixin:
         X = validate_data(self, X, **DESIGN, reset=False)
         # In single precision BLAS may compute with memory that it does not use, and NumPy warns of that.
         with np.errstate(invalid="ignore"):
-            return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+            products = safe_sparse_dot(X, self.coef_.T, dense_output=True)
+        return products.reshape(-1, *np.shape(self.intercept_)) + self.intercept_
 
     def sparsify(self):
         """Store `coef_` as a sparse matrix, which makes sparse models smaller and predict faster.
@@ -55,7 +57,7 @@ class LinearPredictionMixin:
         """
         check_is_fitted(self)
         if sparse.issparse(self.coef_):
-            self.coef_ = self.coef_.toarray()
+            self.coef_ = self.coef_.toarray().reshape(*np.shape(self.intercept_), -1)
         return self
 
     def __sklearn_tags__(self):
@@ -69,6 +71,8 @@ class LinearFitMixin(CertifiedFitMixin):
     """Fits coefficients in a set. A subclass says what the problem is, and how its solution is read."""
 
     _remedy = "scale the features, or lower the radius"
+    #: Options of `validate_data` for the targets.
+    _target_options: ClassVar[dict] = {}
 
     @with_callbacks
     @thread_pool()
@@ -78,7 +82,7 @@ class LinearFitMixin(CertifiedFitMixin):
         Parameters
         ----------
         X : array, CSR or CSC of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
+        y : array of shape (n_samples,), for a regressor also (n_samples, n_targets)
             Targets: class labels for a classifier.
         sample_weight : array of shape (n_samples,), optional
             A weight of two counts a sample twice, a weight of zero leaves it out.
@@ -89,13 +93,13 @@ class LinearFitMixin(CertifiedFitMixin):
         """
         began = perf_counter()
         self._check_params()
-        X, y, seen = validated(self, X, y, **DESIGN)
+        X, y, seen = validated(self, X, y, **DESIGN, **self._target_options)
         problem, coding = self._prepare(X, y, sample_weight)
-        radius = self._fitted_radius(problem, total_weight(y, sample_weight))
-        problem = problem.within(self._constraint(radius))
+        radius = self._fitted_radius(problem, coding, total_weight(y, sample_weight))
+        problem = problem.within(self._constraint(radius / coding.radius_unit))
         with self._callbacks(X, y, sample_weight, seen) as report:
             start = self._start(problem, coding)
-            certificate = self._solve(problem, coding.decode, start, report=report, began=began)
+            certificate = self._solve_coded(problem, coding, start, report=report, began=began)
             set_fitted(self, seen | {"radius_": radius} | certificate.attributes)
         conclude(type(self).__name__, certificate)
         return self
@@ -107,6 +111,11 @@ class LinearFitMixin(CertifiedFitMixin):
         """
         raise NotImplementedError
 
+    def _solve_coded(self, problem, coding, start=None, **options):
+        """Run the solver on a problem in the units of a coding."""
+        units = {"loss_unit": coding.loss_unit, "radius_unit": coding.radius_unit}
+        return self._solve(problem, coding.decode, start, **units, **options)
+
     def _weights(self, y, sample_weight):
         """Return the weights of the samples in the loss; they sum to one."""
         weights = check_sample_weight(sample_weight, len(y))
@@ -115,12 +124,12 @@ class LinearFitMixin(CertifiedFitMixin):
     def _constraint(self, radius):
         return make_constraint(self.constraint, radius, LINEAR_CONSTRAINTS, support_size=self.support_size)
 
-    def _fitted_radius(self, problem, n_samples):
+    def _fitted_radius(self, problem, coding, n_samples):
         """Return the radius of a fit: that of an object, the given one, or the default for the data."""
         if not isinstance(self.constraint, str):
             return getattr(self.constraint, "radius", np.nan)
         if self.radius == "scale":
-            return _DEFAULT_FACTOR * n_samples**_DEFAULT_POWER * radius_scale(problem)
+            return _DEFAULT_FACTOR * n_samples**_DEFAULT_POWER * radius_scale(problem) * coding.radius_unit
         return float(self.radius)
 
     def _check_params(self):
@@ -174,4 +183,4 @@ def radius_scale(problem):
 def dense_coefficients(model):
     """Return the coefficients of a fitted model as an array, in float64 and with a row for each feature."""
     coef = model.coef_.toarray() if sparse.issparse(model.coef_) else model.coef_
-    return np.ascontiguousarray(coef.T, dtype=np.float64)
+    return np.ascontiguousarray(np.atleast_2d(coef).T, dtype=np.float64)

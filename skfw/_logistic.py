@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -287,6 +288,8 @@ class _ClassCoding:
 
     classes: np.ndarray
     dtype: np.dtype
+    loss_unit: ClassVar[float] = 1.0
+    radius_unit: ClassVar[float] = 1.0
 
     def decode(self, x, intercept):
         """Return the fitted attributes of a model."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from ._certified import validated, warn_caller
-from ._linear import DESIGN
 from ._logistic import ClassifierPredictionMixin, HFWLogisticRegression
-from ._radius_path import RadiusSearchMixin, fit_path, radius_grid
-from .engine import thread_pool
+from ._radius_path import RadiusSearchMixin, path_arrays
 
 
-@thread_pool()
 def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     """Fit a logistic regression at each of several radii, each fit starting from the ones before.
 
@@ -54,19 +50,7 @@ def hfw_logistic_path(X, y, radii=20, *, sample_weight=None, **params):
     """
     if "radius" in params:
         raise TypeError("hfw_logistic_path takes radii, not radius.")
-    template = HFWLogisticRegression(**params)
-    template._check_params()
-    X, y, _ = validated(template, X, y, **DESIGN)
-    problem, coding = template._prepare(X, y, sample_weight)
-    radii = radius_grid(template, radii, problem)
-    models, certificates = zip(*fit_path(template, radii, problem, coding), strict=True)
-    warn_caller("hfw_logistic_path", [certificate.shortfall for certificate in certificates])
-    return (
-        radii,
-        np.stack([model.coef_ for model in models]),
-        np.stack([model.intercept_ for model in models]),
-        np.array([model.gap_ for model in models]),
-    )
+    return path_arrays("hfw_logistic_path", HFWLogisticRegression(**params), X, y, radii, sample_weight)
 
 
 def _mean_log_likelihood(model, X, y, sample_weight=None):

@@ -36,16 +36,16 @@ def fit_path(template, radii, problem, coding, solved=(), heading=""):
 
     A fit starts where the path would be if it went on straight, as it nearly does, through the last two
     solutions (it begins at zero), or at the last one if that is better. Those `solved` before are given by
-    radius, coefficients and loss.
+    radius, and by model and loss of the problem.
     """
     solved = [(0.0, problem.null.x, np.inf), *solved]
     for radius in radii:
         model = at_radius(template, radius)
-        here = problem.within(model._constraint(radius))
+        here = problem.within(model._constraint(radius / coding.radius_unit))
         start = _straight_start(here, *solved[-2:], radius) if len(solved) > 1 else None
         if template.verbose:
             print(f"{heading}radius {radius:.4g}")
-        certificate = model._solve(here, coding.decode, start)
+        certificate = model._solve_coded(here, coding, start)
         stop_if_interrupted(certificate)
         solved.append((radius, certificate.result.x, certificate.result.objective))
         known = {"n_features_in_": problem.null.x.shape[0], "radius_": float(radius)}
@@ -63,7 +63,7 @@ def _straight_start(problem, older, old, radius):
     return None if start is None else problem.at(start)
 
 
-def radius_grid(template, radii, problem):
+def radius_grid(template, radii, problem, coding):
     """Return the radii in ascending order; a number of them stands for a grid made from the data.
 
     The grid goes from a tenth of `radius_scale` to ten times it, in equal ratios; a single radius is the
@@ -73,9 +73,26 @@ def radius_grid(template, radii, problem):
     if given is not None:
         return given
     unit = at_radius(template, 1.0)._constraint(1.0)
-    scale = radius_scale(problem.within(unit))
+    scale = radius_scale(problem.within(unit)) * coding.radius_unit
     ends = _BELOW * scale, _ABOVE * scale
     return np.geomspace(*ends, radii) if radii > 1 else np.array([np.sqrt(ends[0]) * np.sqrt(ends[1])])
+
+
+@thread_pool()
+def path_arrays(name, template, X, y, radii, sample_weight):
+    """Return radii, coefficients, intercepts and gaps of a path; warnings are in the name of a function."""
+    template._check_params()
+    X, y, _ = validated(template, X, y, **DESIGN, **template._target_options)
+    problem, coding = template._prepare(X, y, sample_weight)
+    radii = radius_grid(template, radii, problem, coding)
+    models, certificates = zip(*fit_path(template, radii, problem, coding), strict=True)
+    warn_caller(name, [certificate.shortfall for certificate in certificates])
+    return (
+        radii,
+        np.stack([model.coef_ for model in models]),
+        np.stack([model.intercept_ for model in models]),
+        np.array([model.gap_ for model in models]),
+    )
 
 
 def check_radii(radii):
@@ -151,7 +168,7 @@ class RadiusSearchMixin(ScoredSearchMixin, CallbackReportMixin):
         Parameters
         ----------
         X : array, CSR or CSC of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
+        y : array of shape (n_samples,), for a regressor also (n_samples, n_targets)
             Targets: class labels for a classifier.
         sample_weight : array of shape (n_samples,), optional
             Weights in the fits and in the scores.
@@ -163,10 +180,10 @@ class RadiusSearchMixin(ScoredSearchMixin, CallbackReportMixin):
         template = self._template()
         template._check_params()
         scorer = self._scorer(template)
-        X, y, seen = validated(self, X, y, **DESIGN)
+        X, y, seen = validated(self, X, y, **DESIGN, **template._target_options)
         weights = None if sample_weight is None else check_sample_weight(sample_weight, len(y))
         problem, coding = template._prepare(X, y, weights)
-        grid = radius_grid(template, self.radii, problem)
+        grid = radius_grid(template, self.radii, problem, coding)
         # What has no weight is no part of the model, and cannot be scored.
         has_weight = template._weights(y, weights) > 0.0
         every = np.arange(len(y))  # a part of a split may be a list, or a mask
@@ -184,12 +201,13 @@ class RadiusSearchMixin(ScoredSearchMixin, CallbackReportMixin):
         radius = float(radii[best])
         chosen = {"radii_": radii, "scores_": scores, "radius_": radius}
         model = at_radius(template, radius)
-        problem = problem.within(model._constraint(radius))
+        problem = problem.within(model._constraint(radius / coding.radius_unit))
         if self.verbose:
             print(f"all data, radius {radius:.4g}")
         with self._callbacks(X, y, sample_weight, seen) as report:
-            start = _mean_start(problem, [fold.solved[best][1] for fold in folds])
-            certificate = model._solve(problem, coding.decode, start, report=report)
+            models = [(fold.unit / coding.radius_unit) * fold.solved[best][1] for fold in folds]
+            start = _mean_start(problem, models)
+            certificate = model._solve_coded(problem, coding, start, report=report)
             set_fitted(self, seen | chosen | certificate.attributes)
         conclude(type(self).__name__, certificate, [each for fold in folds for each in fold.shortfalls])
         if rises:
@@ -234,8 +252,10 @@ class _Fold:
     heading : str
         What is printed of the fold before a run.
     train, test : ndarray of ints
+    unit : float
+        What its models count in.
     solved : tuple
-        Radius, coefficients and loss of each solution.
+        Radius, model and loss of each solution.
     scores : tuple of floats
     shortfalls : tuple
         How the runs fell short of `tol`; None for those that did not.
@@ -244,6 +264,7 @@ class _Fold:
     heading: str
     train: np.ndarray
     test: np.ndarray
+    unit: float = 1.0
     solved: tuple = ()
     scores: tuple = ()
     shortfalls: tuple = ()
@@ -260,6 +281,7 @@ def _follow_path(template, radii, X, y, weights, fold, scorer):
         result = certificate.result
         fold = replace(
             fold,
+            unit=coding.radius_unit,
             solved=(*fold.solved, (model.radius_, result.x, result.objective)),
             scores=(*fold.scores, scorer(model, X_test, y_test, **test_weight)),
             shortfalls=(*fold.shortfalls, certificate.shortfall),

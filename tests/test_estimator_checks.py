@@ -13,6 +13,8 @@ from skfw import (
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
     HFWMatrixCompletionCV,
+    HFWRegressor,
+    HFWRegressorCV,
 )
 
 ESTIMATORS = [
@@ -28,6 +30,11 @@ ESTIMATORS = [
     HFWLogisticRegression("l2"),
     HFWLogisticRegression("n_support"),
     HFWLogisticRegressionCV("l1", radii=3, cv=3),
+    HFWRegressor(),
+    HFWRegressor("l2", loss="huber", warm_start=True),
+    HFWRegressor("l2", loss="poisson"),
+    HFWRegressor("n_support", momentum="weighted", step_size="smooth", corrective=False, max_iter=200),
+    HFWRegressorCV(radii=3, cv=3),
     HFWMatrixCompletion(),
     HFWMatrixCompletion(
         constraint="nuclear",
