@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.base import is_regressor
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
@@ -264,7 +263,7 @@ class RadiusPathDisplay:
 
         Parameters
         ----------
-        estimator : HFWLogisticRegressionCV, HFWMatrixCompletionCV, or GridSearchCV over a radius alone
+        estimator : HFW...CV, or GridSearchCV over a radius alone
             Fitted. Of a pipeline the last one is taken, of several scores the one that decided. The axis is
             named after `scoring`; a callable without a name is called "score".
         ax : matplotlib Axes, optional
@@ -280,8 +279,7 @@ class RadiusPathDisplay:
             radii, scores, radius, score_name = _searched(model)
         else:
             radii, scores, radius = model.radii_, model.scores_, model.radius_
-            default = "minus RMSE" if is_regressor(model) else "mean log-likelihood"
-            score_name = _score_name(model.scoring, default)
+            score_name = _score_name(model.scoring, model._default_score_name)
         display = cls(radii=radii, values=scores, kind="scores", radius=radius, score_name=score_name)
         return display.plot(ax, **kwargs)
 

@@ -131,6 +131,7 @@ class HFWLogisticRegressionCV(ClassifierPredictionMixin, RadiusSearchMixin, Clas
     """
 
     _estimator, _default_scorer = HFWLogisticRegression, staticmethod(_mean_log_likelihood)
+    _default_score_name = "mean log-likelihood"
 
     def __init__(
         self,

@@ -115,6 +115,7 @@ tol, max_iter, max_time, lipschitz, clip
     """
 
     _estimator, _default_scorer = HFWMatrixCompletion, staticmethod(negative_rmse)
+    _default_score_name = "minus RMSE"
 
     def __init__(
         self,

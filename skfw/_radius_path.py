@@ -119,7 +119,7 @@ class ScoredSearchMixin:
     """The score of a search over radii, and the estimator that it searches with.
 
     A subclass has the parameters of that estimator, with `radii` in place of its radius, and `scoring`. It
-    says which estimator that is, and how it is scored by default.
+    says which estimator that is, how it is scored by default, and what that score is called.
     """
 
     def score(self, X, y, sample_weight=None):

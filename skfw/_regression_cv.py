@@ -121,6 +121,7 @@ class HFWRegressorCV(RegressorPredictionMixin, RadiusSearchMixin, RegressorMixin
     """
 
     _estimator, _default_scorer = HFWRegressor, staticmethod(_negative_loss)
+    _default_score_name = "minus mean loss"
 
     def __init__(
         self,

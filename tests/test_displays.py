@@ -20,6 +20,7 @@ from skfw import (
     HFWLogisticRegressionCV,
     HFWMatrixCompletion,
     HFWMatrixCompletionCV,
+    HFWRegressorCV,
     RadiusPathDisplay,
     entries_to_matrix,
     hfw_logistic_path,
@@ -298,6 +299,11 @@ def test_scores_have_names(scoring, name):
         display = RadiusPathDisplay.from_estimator(model)
         assert display.score_name == name
         assert display.plot().ax_.get_ylabel() == name
+
+
+def test_scores_of_a_regression_have_a_name():
+    chosen = HFWRegressorCV("l1", radii=[1.0, 3.0], cv=2).fit(X, X[:, 0])
+    assert RadiusPathDisplay.from_estimator(chosen).score_name == "minus mean loss"
 
 
 def test_radii_are_written_as_numbers():
