@@ -45,12 +45,12 @@ class RecommenderMixin:
         --------
         >>> from skfw import HFWMatrixCompletion
         >>> X = [["Ann", "tea"], ["Ann", "milk"], ["Bob", "tea"], ["Bob", "soup"], ["Eve", "milk"]]
-        >>> model = HFWMatrixCompletion(radius=2, random_state=0).fit(X, [5, 3, 4, 1, 3])
+        >>> model = HFWMatrixCompletion(radius=2, tol=1e-3, random_state=0).fit(X, [5, 3, 4, 1, 3])
         >>> names, predictions = model.recommend(["Eve", "Bob"], n=2)
         >>> names.tolist()
         [['tea', 'soup'], ['milk', None]]
         >>> predictions.round(1)
-        array([[3.4, 3.2],
+        array([[3.4, 3.1],
                [3.1, nan]])
         """
         check_is_fitted(self)

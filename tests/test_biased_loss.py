@@ -83,10 +83,10 @@ def test_plane_is_below_the_loss_even_for_inexact_biases(which, monkeypatch):
 
 
 @pytest.mark.parametrize("which", PENALTIES)
-def test_approximate_evaluations_are_near_and_their_planes_below(which):
+def test_rough_evaluations_are_near_and_their_planes_below(which):
     loss, rng = problem(which, n=400)
     predictions, others = rng.normal(size=400), rng.normal(size=400)
-    exact, found = loss.evaluate(predictions), loss.approximate.evaluate(predictions)
+    exact, found = loss.evaluate(predictions), loss.evaluate_roughly(predictions)
     assert exact.value <= found.value <= exact.value * (1 + 1e-4)
     assert found.value - found.residual @ predictions >= found.offset
     assert loss.evaluate(others).value >= found.offset + found.residual @ others

@@ -164,10 +164,9 @@ class Loss(ABC):
     def hessian(self, evaluation: Evaluation) -> Hessian:
         """Return the second derivative at the evaluated point."""
 
-    @property
-    def approximate(self) -> Loss:
-        """The loss as it is evaluated on the way of a descent: less precisely, where that is faster."""
-        return self
+    def evaluate_roughly(self, predictions: SampleVector, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate on the way of a descent: less precisely, where that is faster."""
+        return self.evaluate(predictions, intercept)
 
     def subset(self, rows: Rows) -> Loss | None:
         """Return the loss of some of the samples; None if they alone make no problem."""

@@ -8,8 +8,7 @@ stationary point but the optimum can hold the iterate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast, final
 
 import numpy as np
@@ -19,8 +18,9 @@ from .._atoms import FactoredMatrix, RankOne
 from .._certificate import Cut
 from .._eigenvalues import start_noise
 from .._problem import Problem
-from .._protocols import Array, Corrector, Entries, Evaluation, Loss, Point
+from .._protocols import Array, Corrector, Entries, Evaluation, Point
 from .._sums import TINY, inner
+from .._threads import add_up, map_blocks, row_blocks
 from ._stiffness import Stiffness
 
 # New singular vectors at once: this many, or this share of those already there if that is more.
@@ -37,6 +37,8 @@ _STALE = 5
 # within the range of single precision.
 _MANY_ENTRIES, _COARSE = 10_000, 1e-3
 _SMALLEST, _LARGEST = 1e-15, 1e15
+# Entries in a block of sums over them: what is computed for these stays in the cache.
+_BLOCK = 1 << 14
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
 _SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-5
@@ -49,11 +51,9 @@ _REFINEMENTS, _FINER = 2, 17
 class _Model:
     """The factors, of the rows and then of the columns, with their predictions and the loss there.
 
-    `sides` are the factors of the matrix that is observed: those of its rows, and those of its columns. In
-    single precision the loss is an approximate one.
+    `sides` are the factors of the matrix that is observed: those of its rows, and those of its columns.
     """
 
-    loss: Loss
     factors: Array
     sides: tuple[Array, Array]
     predictions: Array
@@ -120,8 +120,7 @@ class FactorDescent(Corrector):
             self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
         precision = np.float32 if gap > self._coarse_gap else np.float64
         factors: Array = self._factors.astype(precision)
-        loss = self.loss if precision == np.float64 else self.loss.approximate
-        model = _Model(loss, factors, self._sides(factors), point.predictions, point.evaluation)
+        model = _Model(factors, self._sides(factors), point.predictions, point.evaluation)
         model = self._descend(self._enlarge(model, newest), gap)
         if self.max_rank is not None and model.factors.shape[1] > self.max_rank:
             factors = self._balanced(model.factors, 0.0)[:, : self.max_rank]
@@ -131,7 +130,7 @@ class FactorDescent(Corrector):
         factors = model.factors.astype(np.float64)
         factors = self._balanced(factors, _NEGLIGIBLE * fall / multiplier if multiplier else 0.0)
         sides = self._sides(factors)
-        model = self._at(factors, sides, self._predict(*sides), replace(model, loss=self.loss))
+        model = self._at(factors, sides, self._predict(*sides), model)
         if not model.evaluation.value < point.value:
             if precision == np.float64:
                 return point
@@ -222,7 +221,7 @@ class FactorDescent(Corrector):
         sides = self._sides(new)
         change = self._predict(*sides) - model.predictions
         fall = -inner(model.evaluation.residual, change)
-        bend = inner(change, self._image(change, model))
+        bend = self._bend(change, model)
         if not fall > 0.0:
             return model
         step = fall / bend if fall < bend else 1.0
@@ -235,34 +234,38 @@ class FactorDescent(Corrector):
         predictions = model.predictions + step * change
         return self._at(enlarged(model.factors, new), (left, right), predictions, model)
 
-    def _image(self, change: Array, model: _Model) -> Array:
-        """Return how the residual changes; of a loss that is not quadratic, by its quadratic upper bound."""
+    def _bend(self, change: Array, model: _Model) -> float:
+        """Return the second derivative along a change of the predictions, or an upper bound."""
         if not self.loss.is_quadratic:
-            return self._bound(change)
-        hessian = model.loss.hessian(model.evaluation)
-        return np.asarray(hessian.apply(change.astype(np.float64, copy=False)))
+            return self.loss.curvature_bound(change)
+        return self.loss.curvature_along(model.evaluation, change.astype(np.float64, copy=False))
 
-    def _images(self, model: _Model, first: Array, second: Array) -> Iterator[Array]:
-        """Yield the images of the predictions and of two changes, one at a time: they may have much memory.
+    def _products(self, model: _Model, first: Array, second: Array) -> tuple[Array, Array]:
+        """Return slope and second derivative of the loss, or of an upper bound, along three changes.
 
-        The second change is small: an upper bound will do.
+        These are the predictions themselves, `first` and `second`. Of a quadratic loss the image of the
+        predictions is known. All else is bounded as if biases stayed where they are: to find how they follow
+        would take longer than the few steps more that it saves.
         """
-        if self.loss.is_quadratic:
-            yield model.evaluation.residual - self.problem.null.evaluation.residual
-        else:
-            yield self._bound(model.predictions)
-        yield self._image(first, model)
-        yield self._bound(second)
+        residual, weights = model.evaluation.residual, self.loss.weights
+        null_residual = self.problem.null.evaluation.residual
 
-    def _bound(self, change: Array) -> Array:
-        """Return how the residual changes at most."""
-        result = self.loss.weights * change
-        result *= self.loss.curvature
-        return np.asarray(result)
+        def products(part: slice) -> Array:
+            changes = np.stack([vector[part] for vector in (model.predictions, first, second)])
+            images = changes * (self.loss.curvature * weights[part])
+            if self.loss.is_quadratic:
+                images[0] = residual[part] - null_residual[part]
+            return np.asarray(np.dot(np.vstack([residual[part], images]), changes.T))
+
+        slopes, *bends = add_up(map_blocks(products, row_blocks(len(residual), _BLOCK)))
+        lower = np.tril(np.transpose(bends))  # entries with the image of the predictions, not with the bound
+        return slopes, lower + np.tril(lower, -1).T
 
     def _at(self, factors: Array, sides: tuple[Array, Array], predictions: Array, last: _Model) -> _Model:
-        evaluation = last.loss.evaluate(predictions, last.evaluation.intercept)
-        return _Model(last.loss, factors, sides, predictions, evaluation)
+        rough = factors.dtype == np.float32
+        evaluate = self.loss.evaluate_roughly if rough else self.loss.evaluate
+        evaluation = evaluate(predictions, last.evaluation.intercept)
+        return _Model(factors, sides, predictions, evaluation)
 
     def _descend(self, model: _Model, gap: float) -> _Model:
         """Minimise over the factors by conjugate gradients."""
@@ -313,12 +316,7 @@ class FactorDescent(Corrector):
         first *= 0.5
         backward += first
         second = backward - model.predictions
-        parts = model.predictions, first, second
-        slopes = np.array([inner(model.evaluation.residual, part) for part in parts])
-        bends = np.zeros((3, 3))
-        for j, image in enumerate(self._images(model, first, second)):
-            for i in range(j, len(parts)):
-                bends[i, j] = bends[j, i] = inner(parts[i], image)
+        slopes, bends = self._products(model, first, second)
         weighted = squares * direction
         cross, square = float(np.vdot(weighted, model.factors)), float(np.vdot(weighted, direction))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
 
@@ -12,8 +12,8 @@ from .._protocols import Array, Direction, Evaluation, Hessian, Loss, PlainEntri
 from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, euclidean_norm, inner
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction of the targets';
-# on the way of a descent, by this one.
-_PRECISION, _APPROXIMATE = 1e-10, 1e-5
+# in rough evaluations, by this one.
+_PRECISION, _ROUGH_PRECISION = 1e-10, 1e-5
 _MAX_STEPS = 100
 # The least penalty, relative to the weight of what it belongs to: it changes the loss by rounding only.
 _LEAST_PENALTY = float(np.finfo(np.float64).eps)
@@ -44,8 +44,6 @@ class BiasedSquaredLoss(Loss):
         To which row and column a sample belongs.
     row_penalty, column_penalty : float
         Positive. An infinite one leaves the biases out.
-    precision : float
-        Better biases than those found could lower the loss by at most this fraction of the targets'.
 
     Examples
     --------
@@ -63,7 +61,6 @@ class BiasedSquaredLoss(Loss):
     entries: PlainEntries
     row_penalty: float
     column_penalty: float
-    precision: float = _PRECISION
     curvature: ClassVar[float] = 1.0
     is_quadratic: ClassVar[bool] = True
     infimum: ClassVar[float] = 0.0
@@ -71,8 +68,15 @@ class BiasedSquaredLoss(Loss):
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`. The intercept is the biases of the rows, then of the columns."""
+        return self._evaluate(predictions, intercept, _PRECISION)
+
+    def evaluate_roughly(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate the loss with biases that are found in fewer steps."""
+        return self._evaluate(predictions, intercept, _ROUGH_PRECISION)
+
+    def _evaluate(self, predictions: Array, intercept: float | Array, precision: float) -> Evaluation:
         values = self.targets - predictions
-        biases = self._best_biases(values, intercept)
+        biases = self._best_biases(values, intercept, precision)
         error = self.entries.spread(biases)
         error -= values
         residual = self.weights * error
@@ -104,13 +108,8 @@ class BiasedSquaredLoss(Loss):
         """Return the curvature, the same everywhere."""
         return BiasedHessian(self)
 
-    @cached_property
-    def approximate(self) -> BiasedSquaredLoss:
-        """The loss with biases that are found in fewer steps."""
-        return replace(self, precision=_APPROXIMATE)
-
-    def _best_biases(self, values: Array, guess: float | Array) -> Array:
-        """Return the biases that fit `values` best, about.
+    def _best_biases(self, values: Array, guess: float | Array, precision: float = _PRECISION) -> Array:
+        """Return the biases that fit `values` best: others could lower the loss by that fraction at most.
 
         For given row biases those of the columns are known, which leaves equations for the rows alone.
         Where their residual is g, others could lower the loss by half of g^2 over the penalties at most.
@@ -118,7 +117,7 @@ class BiasedSquaredLoss(Loss):
         n_rows = self.entries.shape[0]
         weighted = self.weights * values
         right_side = self.entries.marginals(weighted)
-        enough = self.precision * inner(weighted, values)
+        enough = precision * inner(weighted, values)
         row_totals, column_totals = np.split(self._totals, [n_rows])
         across, along = self._weight_matrix, self._transposed_weights
 
