@@ -284,16 +284,18 @@ class RadiusPathDisplay:
         return display.plot(ax, **kwargs)
 
     @classmethod
-    def from_data(cls, X, y, radii=20, *, ax=None, params=None, **kwargs):
+    def from_data(cls, X, y, radii=20, *, path=hfw_logistic_path, ax=None, params=None, **kwargs):
         """Fit a path, and draw its coefficients.
 
         Parameters
         ----------
         X, y, radii
-            As in `hfw_logistic_path`. The coefficients of all classes are drawn.
+            As in `path`. The coefficients of all classes, or targets, are drawn.
+        path : callable, default=hfw_logistic_path
+            What fits the path: `hfw_logistic_path` or `hfw_regression_path`.
         ax : matplotlib Axes, optional
         params : dict, optional
-            Other parameters of `hfw_logistic_path`.
+            Other parameters of `path`.
         **kwargs
             Passed on to matplotlib's ``plot``.
 
@@ -302,10 +304,10 @@ class RadiusPathDisplay:
         RadiusPathDisplay
         """
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
-        radii, coefs, _, _ = hfw_logistic_path(X, y, radii, **(params or {}))
-        if coefs.shape[1] > 1:
-            names = None
+        radii, coefs, _, _ = path(X, y, radii, **(params or {}))
         values = coefs.reshape(len(radii), -1).T
+        if len(values) > coefs.shape[-1]:  # several have the same name
+            names = None
         return cls(radii=radii, values=values, kind="coefficients", names=names).plot(ax, **kwargs)
 
     def plot(self, ax=None, **kwargs):

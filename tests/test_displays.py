@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, make_scorer
@@ -24,6 +24,7 @@ from skfw import (
     RadiusPathDisplay,
     entries_to_matrix,
     hfw_logistic_path,
+    hfw_regression_path,
 )
 
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -350,6 +351,25 @@ def test_coefficients_of_several_classes():
     curves = coefs.reshape(3, 12).T
     assert display.ax_.get_legend() is None
     np.testing.assert_array_equal([line.get_ydata() for line in display.lines_], curves[curves.any(axis=1)])
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_coefficients_of_a_regression(n_targets):
+    frame, target = load_diabetes(return_X_y=True, as_frame=True)
+    targets = target if n_targets == 1 else np.column_stack([target, frame["bmi"]])
+    radii = [100.0, 1000.0]
+    display = RadiusPathDisplay.from_data(
+        frame, targets, radii, path=hfw_regression_path, params={"constraint": "l1"}
+    )
+    _, coefs, _, _ = hfw_regression_path(frame, targets, radii, constraint="l1")
+    curves = coefs.reshape(2, -1).T
+    used = curves.any(axis=1)
+    np.testing.assert_array_equal([line.get_ydata() for line in display.lines_], curves[used])
+    legend = display.ax_.get_legend()
+    if n_targets == 1:
+        assert [text.get_text() for text in legend.get_texts()] == list(frame.columns[used])
+    else:
+        assert legend is None
 
 
 def test_no_legend_of_no_coefficients():
