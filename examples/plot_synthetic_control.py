@@ -2,9 +2,10 @@
 Synthetic control: what would have happened without the intervention
 ====================================================================
 
-One region has changed a law, the others have not. A weighted mean of the others that follows the region before the
-change stands in for what the region would have done without it (Abadie, Diamond and Hainmueller, 2010). Weights
-that are not negative and sum to one keep that stand-in between the regions it is made of: a simplex.
+One region has changed a law, the others have not. A weighted mean of the others that follows the region
+before the change stands in for what the region would have done without it (Abadie, Diamond and Hainmueller,
+2010). Weights that are not negative and sum to one keep that stand-in between the regions it is made of: they
+are in a simplex.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +13,7 @@ import numpy as np
 
 from skfw import HFWRegressor
 
-# Thirty regions over forty years follow three common trends. From year 25 on the law takes effect in the first.
+# Thirty regions over forty years follow three common trends. From year 25 on the law is in force in the first.
 rng = np.random.default_rng(0)
 n_regions, n_years, change = 30, 40, 25
 trends = np.cumsum(rng.normal(scale=0.6, size=(n_years, 3)), axis=0)
@@ -32,13 +33,14 @@ def synthetic_control(region):
 
 
 model, difference = synthetic_control(0)
-print(f"{(model.coef_ > 0).sum()} of {n_regions - 1} regions have a weight; they sum to {model.coef_.sum():.6f}")
+print(f"{(model.coef_ > 0).sum()} of {n_regions - 1} regions have a weight; the sum is {model.coef_.sum():.6f}")
 print(f"no other weights fit better by more than {model.gap_:.1e} (half the mean squared error)")
-print(f"the effect after the change: {difference[change:].mean():.2f} on average; the truth {effect.mean():.2f}")
+print(f"mean effect after the change: {difference[change:].mean():.2f}; the truth: {effect.mean():.2f}")
 
 # %%
-# Is the difference more than chance? The same for each other region, in which nothing happened, says how large
-# differences are without an intervention. Those that could not be followed before the change are left out.
+# Is the difference more than chance? The same for each other region, in which nothing happened, says how
+# large differences are without an intervention. Those that could not be followed before the change are left
+# out.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 left.plot(years, outcomes[:, 1:], color="0.85", linewidth=0.8)
 left.plot(years, outcomes[:, 0], color="C0", label="region")
