@@ -13,7 +13,7 @@ import numpy as np
 
 from skfw import HFWRegressor
 
-# Thirty regions over forty years follow three common trends. From year 25 on the law is in force in the first.
+# Thirty regions over forty years follow three common trends. From year 25 on the first has the law.
 rng = np.random.default_rng(0)
 n_regions, n_years, change = 30, 40, 25
 trends = np.cumsum(rng.normal(scale=0.6, size=(n_years, 3)), axis=0)
@@ -33,7 +33,7 @@ def synthetic_control(region):
 
 
 model, difference = synthetic_control(0)
-print(f"{(model.coef_ > 0).sum()} of {n_regions - 1} regions have a weight; the sum is {model.coef_.sum():.6f}")
+print(f"{(model.coef_ > 0).sum()} of {n_regions - 1} regions have a weight, in sum {model.coef_.sum():.6f}")
 print(f"no other weights fit better by more than {model.gap_:.1e} (half the mean squared error)")
 print(f"mean effect after the change: {difference[change:].mean():.2f}; the truth: {effect.mean():.2f}")
 

@@ -16,6 +16,7 @@ from scipy.special import logsumexp, xlogy
 from skfw.engine import (
     Adaptive,
     BiasedSquaredLoss,
+    Box,
     Constant,
     Directional,
     FeaturedEntries,
@@ -34,6 +35,7 @@ from skfw.engine import (
     ObservedEntries,
     ParameterFree,
     PoissonLoss,
+    Polytope,
     Problem,
     SeveralTargets,
     Simplex,
@@ -63,7 +65,18 @@ VECTOR_CONSTRAINTS = {
     "group": GroupBall(0.6, GROUPS),
     "simplex": Simplex(0.8),
 }
-CONSTRAINTS = {**VECTOR_CONSTRAINTS, "nuclear": NuclearBall(0.6)}
+SETS_WITH_RADIUS = {**VECTOR_CONSTRAINTS, "nuclear": NuclearBall(0.6)}
+CONSTRAINTS = {
+    **SETS_WITH_RADIUS,
+    "box": Box(np.array([0.1, -0.4, -0.2, 0.3]), np.array([0.5, -0.1, 0.3, 0.3])),
+    "polytope": Polytope(
+        A_ub=[[1.0, 1.0, 0.0, 0.0], [0.0, -1.0, 1.0, 2.0]],
+        b_ub=[0.2, 0.5],
+        A_eq=[[1.0, 0.0, 1.0, 1.0]],
+        b_eq=[0.3],
+        bounds=[(-0.4, 0.6), (-0.5, 0.5), (-0.3, 0.3), (0.1, 0.8)],
+    ),
+}
 LOSSES = ("logistic", "multinomial", "squared", "huber", "targets")
 # Those of matrices of coefficients, one column for each class or target.
 MATRIX_LOSSES = ("multinomial", "targets")
@@ -336,11 +349,14 @@ class _Pieces:
 
 def _lifting(constraint, name, size):
     """Return a map from variables to models, SLSQP constraints, bounds and a start."""
-    radius, eye, free = constraint.radius, np.eye(size), (None, None)
+    eye, free = np.eye(size), (None, None)
 
     def limit(kind, fun, jac):
         return [{"type": kind, "fun": fun, "jac": jac}]
 
+    if name in ("box", "polytope"):
+        return _linear_limits(constraint, name, size // N_FEATURES)
+    radius = constraint.radius
     if name == "l1":  # differences of non-negative vectors
         total = limit("ineq", lambda v: radius - v.sum(), lambda v: -np.ones_like(v))
         return _Linear(np.hstack([eye, -eye])), total, [(0, None)] * (2 * size), np.zeros(2 * size)
@@ -363,6 +379,25 @@ def _lifting(constraint, name, size):
     ball = limit("ineq", lambda v: 2 * radius - v @ v, lambda v: -2 * v)
     start = np.random.default_rng(0).normal(size=lift.n_variables)
     return lift, ball, [free] * lift.n_variables, start * np.sqrt(radius) / np.linalg.norm(start)
+
+
+def _linear_limits(constraint, name, n_outputs):
+    """Return what `_lifting` does, for a box or a polytope: the same for the coefficients of each output."""
+    if name == "box":
+        bounds, rows = np.column_stack([constraint.lower, constraint.upper]), []
+    else:
+        bounds = np.array(constraint.bounds)
+        rows = [("ineq", *row) for row in zip(constraint.A_ub, constraint.b_ub, strict=True)]
+        rows += [("eq", *row) for row in zip(constraint.A_eq, constraint.b_eq, strict=True)]
+
+    def limit(kind, row, number):
+        return {"type": kind, "fun": lambda v: number - row @ v, "jac": lambda v: -row}
+
+    limits = [
+        limit(kind, np.kron(row, one), number) for kind, row, number in rows for one in np.eye(n_outputs)
+    ]
+    bounds = np.repeat(bounds, n_outputs, axis=0)
+    return _Linear(np.eye(len(bounds))), limits, bounds.tolist(), bounds.mean(axis=1)
 
 
 def dense_completion(shape, rows, columns, y, weights, radius):

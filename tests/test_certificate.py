@@ -126,7 +126,12 @@ def test_bounds_without_a_lipschitz_constant(names, momentum, step, extra):
 
 def is_feasible(p, x):
     constraint = p.problem.constraint
-    if not constraint.contains_zero:  # the simplex
+    if constraint.geometry == "polytope":
+        system, columns = constraint.system(len(x)), x.reshape(len(x), -1).T
+        return max(system.worst_miss(column) for column in columns) <= 1e-9
+    if constraint.geometry == "box":
+        return np.abs(x - constraint.scale_into(x)).max() <= 1e-14
+    if constraint.geometry == "simplex":
         return x.min() >= 0.0 and abs(x.sum() - constraint.radius) <= 1e-12
     return constraint.norm(x) <= constraint.radius * (1 + 1e-12)
 

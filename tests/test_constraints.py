@@ -2,7 +2,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from problems import CONSTRAINTS, GROUPS, dense_completion
+from problems import GROUPS, SETS_WITH_RADIUS, dense_completion
 from scipy import sparse
 from scipy.optimize import minimize
 
@@ -33,7 +33,9 @@ from skfw.engine import (
 
 RNG = np.random.default_rng(0)
 SHAPES = {"vector": (4,), "matrix": (4, 3)}
-CASES = [(name, shape) for name in CONSTRAINTS for shape in SHAPES if (name, shape) != ("nuclear", "vector")]
+CASES = [
+    (name, shape) for name in SETS_WITH_RADIUS for shape in SHAPES if (name, shape) != ("nuclear", "vector")
+]
 
 
 def as_array(atom, shape):
@@ -82,7 +84,7 @@ def n_support_norm_by_duality(x, k):
 
 @pytest.mark.parametrize("name, shape", CASES)
 def test_oracle_minimises_over_the_set(name, shape):
-    constraint, shape = CONSTRAINTS[name], SHAPES[shape]
+    constraint, shape = SETS_WITH_RADIUS[name], SHAPES[shape]
     points = list(random_points(name, constraint, shape))
     for _ in range(20):
         direction = RNG.normal(size=shape)
@@ -112,7 +114,7 @@ def dual_norm(name, g):
 @pytest.mark.parametrize("name, shape", CASES)
 @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e200])
 def test_oracle_on_zero_and_extreme_directions(name, shape, scale):
-    constraint, shape = CONSTRAINTS[name], SHAPES[shape]
+    constraint, shape = SETS_WITH_RADIUS[name], SHAPES[shape]
     direction = RNG.normal(size=shape)
     minimum = constraint.lmo(scale * direction)
     atom = as_array(minimum.atom, shape)
@@ -126,7 +128,7 @@ def test_oracle_on_zero_and_extreme_directions(name, shape, scale):
 
 @pytest.mark.parametrize("name, shape", CASES)
 def test_diameter_is_reached_but_not_exceeded(name, shape):
-    constraint, shape = CONSTRAINTS[name], SHAPES[shape]
+    constraint, shape = SETS_WITH_RADIUS[name], SHAPES[shape]
     diameter = constraint.diameter(shape)
     points = list(random_points(name, constraint, shape, 20))
     assert max(np.linalg.norm(a - b) for a in points for b in points) <= diameter * (1 + 1e-6)
@@ -139,7 +141,7 @@ def test_diameter_is_reached_but_not_exceeded(name, shape):
 def test_norms(name, shape):
     for _ in range(5):
         x = RNG.normal(size=SHAPES[shape])
-        assert CONSTRAINTS[name].norm(x) == pytest.approx(reference_norm(name, x), rel=1e-6)
+        assert SETS_WITH_RADIUS[name].norm(x) == pytest.approx(reference_norm(name, x), rel=1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -385,7 +387,7 @@ def vertices(name, constraint, shape):
 @pytest.mark.parametrize("name, shape", CASES)
 @pytest.mark.parametrize("spread", [0.0, 1.0, 6.0])
 def test_error_effect_is_a_bound_and_no_more(name, shape, spread):
-    constraint, shape = CONSTRAINTS[name], SHAPES[shape]
+    constraint, shape = SETS_WITH_RADIUS[name], SHAPES[shape]
     rng = np.random.default_rng(11)
     points = vertices(name, constraint, shape)
     for _ in range(3):
@@ -443,10 +445,10 @@ def test_error_effect_of_a_set_without_zero(distance):
     assert far.error_effect(np.ones(4), np.zeros(4)) == pytest.approx(28.0)
 
 
-@pytest.mark.parametrize("name", CONSTRAINTS)
+@pytest.mark.parametrize("name", SETS_WITH_RADIUS)
 def test_multiplier(name):
     """How fast the optimum falls as the radius grows, from the slope at the solution of a linear problem."""
-    constraint = CONSTRAINTS[name]
+    constraint = SETS_WITH_RADIUS[name]
     # Where the loss is <g, x>, the optimum is radius times its value at a radius of one.
     direction = np.random.default_rng(14).normal(size=(4, 3))
     slope = constraint.lmo(direction).value

@@ -3,12 +3,14 @@
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
 from ._certificate import AveragePlane, Cut, ErrorEffect
 from ._constraint_checks import check_constraint
+from ._linear_system import LinearSystem
 from ._lines import Line, LinePoint, Segment, search
 from ._loss_checks import check_loss
 from ._momentum import Adaptive, Constant, FixedWeights, GapRestart, NoMomentum, Uniform, Weighted
 from ._problem import Problem
 from ._protocols import (
     Atom,
+    BoxGeometry,
     Choice,
     Constraint,
     Corrector,
@@ -26,6 +28,7 @@ from ._protocols import (
     PlainEntries,
     Planes,
     Point,
+    PolytopeGeometry,
     SetWithRadius,
     StepRule,
 )
@@ -34,6 +37,7 @@ from ._solver import Interrupted, Result, State, frank_wolfe
 from ._steps import Directional, LineSearch, ParameterFree, Smooth
 from ._threads import thread_pool
 from .constraints import (
+    Box,
     EntrywiseNormBall,
     GroupBall,
     L1Ball,
@@ -42,10 +46,19 @@ from .constraints import (
     NormBall,
     NSupportBall,
     NuclearBall,
+    Polytope,
     Simplex,
     WeightedNuclearBall,
 )
-from .correctors import ActiveAtoms, ActiveCoordinates, EuclideanBall, FactorDescent, best_corrector
+from .correctors import (
+    ActiveAtoms,
+    ActiveCoordinates,
+    EuclideanBall,
+    FactorDescent,
+    FreeCoordinates,
+    InteriorPoint,
+    best_corrector,
+)
 from .data import (
     DenseDesign,
     DesignMatrix,
@@ -113,9 +126,14 @@ __all__ = [
     "NSupportBall",
     "GroupBall",
     "Simplex",
+    "Box",
+    "Polytope",
     "NuclearBall",
     "WeightedNuclearBall",
     "SetWithRadius",
+    "BoxGeometry",
+    "PolytopeGeometry",
+    "LinearSystem",
     "NuclearGeometry",
     "LinearMinimum",
     "Hint",
@@ -148,6 +166,8 @@ __all__ = [
     "ActiveCoordinates",
     "ActiveAtoms",
     "EuclideanBall",
+    "FreeCoordinates",
+    "InteriorPoint",
     "FactorDescent",
     "sample_start",
     "thread_pool",

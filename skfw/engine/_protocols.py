@@ -26,6 +26,7 @@ from ._threads import BLOCK, add_up, map_blocks, row_blocks
 
 if TYPE_CHECKING:
     from ._certificate import Cut
+    from ._linear_system import LinearSystem
     from ._lines import LinePoint, Segment
 
 Array: TypeAlias = npt.NDArray[np.float64]
@@ -437,8 +438,8 @@ class Constraint(ABC):
     contains_zero: bool = False
     #: Whether the oracle takes sparse directions and returns rank-one atoms, as matrix completion needs.
     low_rank: bool = False
-    #: What correctors are looked up by. A set with a geometry is a `SetWithRadius` or a `NuclearGeometry`; a
-    #: set without one is re-optimised atom by atom.
+    #: What correctors are looked up by. A set with a geometry is a `SetWithRadius`, `BoxGeometry`,
+    #: `PolytopeGeometry` or `NuclearGeometry`; a set without one is re-optimised atom by atom.
     geometry: ClassVar[str] = ""
 
     @abstractmethod
@@ -492,6 +493,22 @@ class SetWithRadius(Protocol):
     """What the correctors for an l1 ball, an l2 ball and a simplex read of the set."""
 
     radius: float
+
+
+class BoxGeometry(Protocol):
+    """What the corrector for boxes reads of the set."""
+
+    def bounds(self, shape: Shape) -> tuple[Array, Array]:
+        """Return the lower and the upper bound of each coefficient."""
+        ...
+
+
+class PolytopeGeometry(Protocol):
+    """What the corrector for polytopes reads of the set."""
+
+    def system(self, n_features: int) -> LinearSystem:
+        """Return the constraints as arrays."""
+        ...
 
 
 class NuclearGeometry(SetWithRadius, Protocol):

@@ -83,6 +83,12 @@ class LInfBall(EntrywiseNormBall):
     DenseVector(array=array([-0.5,  0.5]))
     """
 
+    geometry: ClassVar[str] = "box"
+
+    def bounds(self, shape: Shape) -> tuple[Array, Array]:
+        """Return the lower and the upper bound of each coefficient."""
+        return np.full(shape, -self.radius), np.full(shape, self.radius)
+
     def lmo(self, direction: Array, hint: Hint | None = None) -> LinearMinimum:
         """Minimise ``<direction, v>`` over the ball."""
         atom = -self.radius * np.sign(direction)

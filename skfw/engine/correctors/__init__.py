@@ -9,6 +9,16 @@ from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
 from ._euclidean_ball import EuclideanBall
 from ._factor_descent import FactorDescent
+from ._free_coordinates import FreeCoordinates
+from ._interior_point import InteriorPoint
 from ._table import best_corrector
 
-__all__ = ["ActiveAtoms", "ActiveCoordinates", "EuclideanBall", "FactorDescent", "best_corrector"]
+__all__ = [
+    "ActiveAtoms",
+    "ActiveCoordinates",
+    "EuclideanBall",
+    "FactorDescent",
+    "FreeCoordinates",
+    "InteriorPoint",
+    "best_corrector",
+]

@@ -8,20 +8,16 @@ import numpy as np
 import numpy.typing as npt
 
 from .._certificate import Cut
-from .._costs import cholesky
 from .._problem import Problem
-from .._protocols import Array, Corrector, Design, Point, SampleVector
+from .._protocols import Array, Corrector, Design, Point
+from ._columns import GatheredColumns
 from ._newton_step import GRAM_PRODUCTS, SHARE, precision, towards
 from ._quadratics import descend_over_simplex, solve_over_simplex
 
 # New coordinates at once: this many, or this share of those already there if that is more.
 _BATCH, _BATCH_SHARE = 50, 0.5
-# Columns are not gathered anew where at least this fraction of those at hand is needed.
-_REUSE = 0.7
 # Products in a Newton step: many coordinates still come and go, so more accuracy is not worth it.
 _MAX_PRODUCTS = 40
-# Divided by a diagonal of this, nothing overflows.
-_SMALLEST = float(np.finfo(np.float64).tiny) / (4.0 * float(np.finfo(np.float64).eps))
 
 
 @final
@@ -44,8 +40,7 @@ class ActiveCoordinates(Corrector):
         self.problem, self.radius, self.signed = problem, radius, signed
         self._first_value = 0.0
         self._n_products = 0
-        self._features: npt.NDArray[np.intp] = np.arange(problem.data.shape[1])
-        self._columns: Design = problem.data
+        self._columns = GatheredColumns(problem.data)
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Take a Newton step over the active coordinates."""
@@ -56,26 +51,15 @@ class ActiveCoordinates(Corrector):
         signs = np.where(x[active] != 0.0, np.sign(x[active]), -np.sign(slopes[active]))
         signs = signs if self.signed else np.ones(len(active))
         weights, slope = signs * x[active], signs * slopes[active]
-        columns, places = self._restrict(active)
-        shape = columns.zeros().shape
-
-        def apply(values: Array) -> SampleVector:
-            model = np.zeros(shape)
-            model.reshape(-1)[places] = signs * values
-            return columns.apply(model)
-
-        def adjoint(residual: SampleVector) -> Array:
-            result: Array = signs * columns.adjoint(residual).reshape(-1)[places]
-            return result
-
+        columns = self._columns.restrict(active)
         self._first_value = self._first_value or point.value
         hessian = self.problem.loss.hessian(point.evaluation)
         matrix = None
-        cost = columns.gram_cost + cholesky(len(active))
-        if cost <= max(GRAM_PRODUCTS, self._n_products) * columns.product_cost:
-            matrix = hessian.gram(columns)
+        product_cost = columns.design.product_cost
+        if columns.matrix_cost <= max(GRAM_PRODUCTS, self._n_products) * product_cost:
+            matrix = columns.second_derivative(hessian)
         if matrix is not None:
-            matrix = signs[:, np.newaxis] * matrix[np.ix_(places, places)] * signs
+            matrix = signs[:, np.newaxis] * matrix * signs
             free = (weights > 0.0) | (slope < float(slope @ weights) / self.radius)
             best = solve_over_simplex(
                 matrix, slope - matrix @ weights, free, self.radius, exactly=not self.signed
@@ -83,21 +67,22 @@ class ActiveCoordinates(Corrector):
             if best is None:
                 return point
         else:
-            diagonal = columns.squares(hessian.diagonal).reshape(-1)[places]
             best, self._n_products = descend_over_simplex(
-                lambda values: adjoint(hessian.apply(apply(values))),
+                lambda values: signs * columns.adjoint(hessian.apply(columns.apply(signs * values))),
                 slope,
                 weights,
-                np.maximum(diagonal, _SMALLEST),
+                columns.diagonal(hessian),
                 self.radius,
                 exactly=not self.signed,
                 target=SHARE * gap / self.radius,
                 precision=precision(gap / self._first_value),
-                max_products=self._enough_products(cost / columns.product_cost),
+                max_products=self._enough_products(columns.matrix_cost / product_cost),
             )
         target = np.zeros(x.size)
         target[active] = signs * best
-        return towards(self.problem, point, target.reshape(point.x.shape), apply(best - weights))
+        return towards(
+            self.problem, point, target.reshape(point.x.shape), columns.apply(signs * (best - weights))
+        )
 
     def _enough_products(self, gram_products: float) -> int:
         """Return how many products are worth it: no more than the matrix costs, where there is one."""
@@ -116,16 +101,3 @@ class ActiveCoordinates(Corrector):
         if len(steep) > batch:
             steep = steep[np.argpartition(down[steep], batch)[:batch]]
         return np.sort(np.concatenate([support, steep]))
-
-    def _restrict(self, active: npt.NDArray[np.intp]) -> tuple[Design, npt.NDArray[np.intp]]:
-        """Return a design with the active features, and the places of the active coordinates in its model."""
-        design = self.problem.data
-        outputs = design.n_outputs or 1
-        needed = np.unique(active // outputs) if outputs > 1 else active
-        known = len(needed) > _REUSE * len(self._features) and np.isin(needed, self._features).all()
-        if not known and len(needed) > _REUSE * design.shape[1]:
-            self._features, self._columns = np.arange(design.shape[1]), design
-        elif not known:
-            self._features, self._columns = needed, design.restrict(needed)
-        places = np.searchsorted(self._features, active // outputs) * outputs + active % outputs
-        return self._columns, places

@@ -9,11 +9,23 @@ from typing import Any, cast
 import numpy as np
 
 from .._problem import Problem
-from .._protocols import Corrector, Data, NuclearGeometry, SetWithRadius
+from .._protocols import (
+    BoxGeometry,
+    Corrector,
+    Data,
+    NuclearGeometry,
+    PolytopeGeometry,
+    SetWithRadius,
+)
 from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
 from ._euclidean_ball import EuclideanBall
 from ._factor_descent import FactorDescent
+from ._free_coordinates import FreeCoordinates
+from ._interior_point import InteriorPoint
+
+# An interior-point method factors a matrix of this size some twenty times in a step: that takes seconds.
+_FEW_FEATURES = 3000
 
 
 def best_corrector(problem: Problem[Data]) -> Corrector:
@@ -30,6 +42,18 @@ def _ball(problem: Problem[Any]) -> Corrector:
     return EuclideanBall(problem, cast(SetWithRadius, problem.constraint).radius)
 
 
+def _box(problem: Problem[Any]) -> Corrector:
+    bounds = cast(BoxGeometry, problem.constraint).bounds(problem.null.x.shape)
+    return FreeCoordinates(problem, *bounds)
+
+
+def _polytope(problem: Problem[Any]) -> Corrector:
+    n_features = problem.data.shape[1]
+    if problem.data.n_outputs is not None or n_features > _FEW_FEATURES:
+        return ActiveAtoms(problem)
+    return InteriorPoint(problem, cast(PolytopeGeometry, problem.constraint).system(n_features))
+
+
 def _factors(problem: Problem[Any]) -> Corrector:
     if np.isinf(problem.loss.curvature):  # there is no quadratic upper bound to descend on
         return ActiveAtoms(problem)
@@ -43,5 +67,7 @@ _CORRECTORS: dict[tuple[str, str], Callable[[Problem[Any]], Corrector]] = {
     ("l1 ball", "design"): partial(_coordinates, signed=True),
     ("simplex", "design"): partial(_coordinates, signed=False),
     ("l2 ball", "design"): _ball,
+    ("box", "design"): _box,
+    ("polytope", "design"): _polytope,
     ("nuclear ball", "entries"): _factors,
 }

@@ -1,0 +1,230 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import OptimizeResult, linprog, minimize
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+
+from skfw import HFWLogisticRegression, HFWRegressor
+from skfw.engine import LinearSystem, Polytope
+from skfw.engine.constraints import _polytope
+
+RNG = np.random.default_rng(4)
+A_UB, B_UB = RNG.normal(size=(3, 5)), np.array([0.2, 0.5, 0.1])
+A_EQ, B_EQ = RNG.normal(size=(1, 5)), np.array([0.3])
+BOUNDS = np.column_stack([-RNG.uniform(0.5, 1.5, 5), RNG.uniform(0.5, 1.5, 5)])
+SET = Polytope(A_UB, B_UB, A_EQ, B_EQ, BOUNDS)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 2)])
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_oracle_finds_the_best_vertex_and_proves_it(shape, scale):
+    SET.check(shape)
+    for _ in range(10):
+        direction = scale * RNG.normal(size=shape)
+        minimum = SET.lmo(direction)
+        atom = np.zeros(shape) + minimum.atom
+        assert np.vdot(direction, atom) == pytest.approx(minimum.value, rel=1e-12)
+        columns = zip(direction.reshape(5, -1).T, atom.reshape(5, -1).T, strict=True)
+        optimum = 0.0
+        for column, vertex in columns:
+            assert SET.system(5).worst_miss(vertex) <= 1e-9
+            optimum += linprog(column / scale, A_UB, B_UB, A_EQ, B_EQ, BOUNDS).fun * scale
+        assert minimum.value == pytest.approx(optimum, rel=1e-8)
+        assert 0.0 <= minimum.slack <= 1e-9 * abs(optimum)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bound_holds_for_any_multipliers(monkeypatch, seed):
+    """Whatever the solver claims: multipliers that are wrong, of the wrong sign, or huge."""
+    rng = np.random.default_rng(seed)
+    direction = rng.normal(size=5)
+    optimum = SET.lmo(direction).value
+
+    def careless(objective, *args, **options):
+        found = linprog(objective, *args, **options)
+        size = 10.0 ** rng.uniform(-9, 9)
+        noise = [size * rng.normal(size=len(part.marginals)) for part in (found.ineqlin, found.eqlin)]
+        return OptimizeResult(
+            x=found.x,
+            ineqlin=OptimizeResult(marginals=found.ineqlin.marginals + noise[0]),
+            eqlin=OptimizeResult(marginals=found.eqlin.marginals + noise[1]),
+        )
+
+    monkeypatch.setattr(_polytope, "linprog", careless)
+    minimum = SET.lmo(direction)
+    assert minimum.value - minimum.slack <= optimum + 1e-12
+    assert minimum.value == pytest.approx(optimum)
+
+
+def test_rounding_of_the_bound_is_allowed_for():
+    """The bound of huge rows that cancel, against the exact one in rational numbers."""
+    rng = np.random.default_rng(5)
+    big = rng.normal(size=5) * 1e12
+    polytope = Polytope(np.vstack([big, -big + rng.normal(size=5)]), [1e12, 1e12], bounds=(-1.0, 1.0))
+    system = polytope.system(5)
+    for _ in range(20):
+        direction = rng.normal(size=5)
+        minimum = polytope.lmo(direction)
+        vertex = [Fraction(number) for number in minimum.atom.array.tolist()]
+        rows = [[Fraction(number) for number in row] for row in system.A_ub.tolist()]
+        # A point of the set, shrunk a little towards zero, which is inside: its value is above the bound.
+        inside = [number * Fraction(999_999, 1_000_000) for number in vertex]
+        for row, limit in zip(rows, system.b_ub.tolist(), strict=True):
+            assert sum(a * v for a, v in zip(row, inside, strict=True)) <= Fraction(limit)
+        value = sum(Fraction(g) * v for g, v in zip(direction.tolist(), inside, strict=True))
+        assert Fraction(minimum.value) - Fraction(minimum.slack) <= value
+
+
+def test_a_solver_that_gives_up_is_not_believed(monkeypatch):
+    monkeypatch.setattr(_polytope, "linprog", lambda *_, **__: OptimizeResult(x=None, message="no idea"))
+    with pytest.raises(RuntimeError, match="HiGHS could not minimise over the polytope: no idea"):
+        SET.lmo(np.ones(5))
+
+
+def test_what_a_run_needs_to_know():
+    points = [np.zeros(5) + SET.lmo(RNG.normal(size=5)).atom for _ in range(30)]
+    farthest = max(np.linalg.norm(a - b) for a in points for b in points)
+    assert farthest <= SET.diameter((5,)) <= 5 * farthest
+    error = RNG.uniform(size=5)
+    assert max((error * np.abs(point)).sum() for point in points) <= SET.error_effect(error, np.zeros(5))
+    mean = np.mean(points, axis=0)
+    np.testing.assert_array_equal(SET.scale_into(mean), mean)
+    assert SET.scale_into(2.0 * mean) is None
+    assert not SET.contains_zero
+    assert Polytope([[1.0, 1.0]], [0.0], bounds=(-1.0, 1.0)).contains_zero
+    assert not Polytope([[1.0, 1.0]], [-0.1], bounds=(-1.0, 1.0)).contains_zero
+    assert not Polytope(bounds=[(-1.0, 1.0), (0.1, 1.0)]).contains_zero
+
+
+def test_systems():
+    system = SET.system(5)
+    units = np.exp2(RNG.integers(-20, 20, 5))
+    scaled, moved = system.scaled(units), system.moved(np.ones(5))
+    rows = np.abs(np.vstack([scaled.A_ub, scaled.A_eq])).max(axis=1)
+    assert np.all((rows >= 0.5) & (rows <= 1.0))
+    for _ in range(20):
+        x = RNG.normal(size=5) / 2
+        fits = [
+            np.all(each.A_ub @ point <= each.b_ub) and np.all((each.lower <= point) & (point <= each.upper))
+            for each, point in ((system, x), (scaled, x / units), (moved, x - 1.0))
+        ]
+        assert len(set(fits)) == 1
+        balanced = x - np.linalg.pinv(A_EQ) @ (A_EQ @ x - B_EQ)
+        meets = np.all(A_UB @ balanced <= B_UB) and np.all(np.clip(balanced, *BOUNDS.T) == balanced)
+        assert meets == (system.worst_miss(balanced) <= 1e-12)
+        assert system.worst_miss(x) >= np.abs(A_EQ @ x - B_EQ).max()
+    some = system.restrict(np.array([0, 3]))
+    assert isinstance(some, LinearSystem)
+    np.testing.assert_array_equal(some.A_ub, A_UB[:, [0, 3]])
+    np.testing.assert_array_equal(some.upper, BOUNDS[[0, 3], 1])
+
+
+@pytest.mark.parametrize(
+    "polytope, message",
+    [
+        (Polytope([[1, 0, 0], [-1, 0, 0]], [0.3, -0.4], bounds=(-1, 1)), "The polytope is empty"),
+        (Polytope(A_eq=[[1, 1, 1]], b_eq=[5], bounds=(-1, 1)), "The polytope is empty"),
+        (Polytope([[1, 0, 0]], [0.3]), "bounds must be a pair of numbers, .* finite; got bounds=None"),
+        (
+            Polytope([[1, 0, 0]], [0.3], bounds=(0, None)),
+            r"bounds must be .* all finite; got bounds=\(0, None\)",
+        ),
+        (Polytope(bounds=(0, np.inf)), "bounds must be .* all finite"),
+        (Polytope(bounds=(1, 0)), "bounds must be a lowest and a highest value; got 1 above 0 for feature 0"),
+        (Polytope(bounds=np.zeros((4, 2))), r"or one for each of 3 features.* shape \(4, 2\)"),
+        (Polytope([[1, 0]], [0.3], bounds=(0, 1)), r"A_ub must be a matrix of shape \(1, 3\)"),
+        (Polytope([[1, 0, 0]], [0.3, 1], bounds=(0, 1)), r"A_ub must be a matrix of shape \(2, 3\)"),
+        (Polytope([[1, 0, 0]], bounds=(0, 1)), "A_ub and b_ub must be given together"),
+        (Polytope(b_eq=[0.3], bounds=(0, 1)), "A_eq and b_eq must be given together"),
+        (Polytope([[1, 0, np.nan]], [0.3], bounds=(0, 1)), "A_ub must be a matrix .* all finite"),
+        (Polytope([[1, 0, 0]], [np.inf], bounds=(0, 1)), "b_ub must be a sequence of numbers, all finite"),
+        (Polytope([[1, 0, 0]], 0.3, bounds=(0, 1)), "b_ub must be a sequence of numbers"),
+        (Polytope(A_eq="x", b_eq=[0.3], bounds=(0, 1)), "A_eq must be a matrix"),
+    ],
+)
+def test_wrong_polytopes(polytope, message):
+    with pytest.raises(ValueError, match=message):
+        HFWRegressor(polytope).fit(RNG.normal(size=(9, 3)), np.arange(9.0))
+
+
+# The estimators.
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber", "poisson", "logistic"])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_agrees_with_another_solver(loss, kind):
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(90, 5))
+    z = X @ rng.normal(size=5)
+    y = {"logistic": np.sign(z + rng.logistic(size=90)), "poisson": rng.poisson(np.exp(z / 4))}.get(
+        loss, z + rng.normal(size=90)
+    )
+    model = HFWLogisticRegression(SET) if loss == "logistic" else HFWRegressor(SET, loss=loss, epsilon=0.5)
+    model.set_params(tol=1e-9).fit(kind(X), y)
+
+    def mean_loss(variables):
+        p = X @ variables[:5] + variables[5]
+        if loss == "logistic":
+            return np.logaddexp(0.0, -y * p).mean()
+        if loss == "poisson":
+            deviance = np.exp(p) - y * p - y + np.where(y > 0, y * np.log(np.maximum(y, 1)), 0.0)
+            return deviance.mean()
+        size = np.abs(p - y)
+        return np.where((size < 0.5) | (loss != "huber"), 0.5 * size**2, 0.5 * (size - 0.25)).mean()
+
+    limits = [
+        {"type": "ineq", "fun": lambda v: B_UB - A_UB @ v[:5]},
+        {"type": "eq", "fun": lambda v: A_EQ @ v[:5] - B_EQ},
+    ]
+    reference = minimize(
+        mean_loss,
+        np.zeros(6),
+        bounds=[*BOUNDS, (None, None)],
+        constraints=limits,
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    assert SET.system(5).worst_miss(model.coef_.ravel()) <= 1e-9
+    assert model.converged_
+    assert model.lower_bound_ <= reference.fun + 1e-10
+    assert model.objective_ <= reference.fun + 1e-8
+    np.testing.assert_allclose(model.coef_.ravel(), reference.x[:5], atol=2e-4)
+    assert mean_loss(np.append(model.coef_, model.intercept_)) == pytest.approx(model.objective_)
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_constraints_of_several_classes_and_sparse_rows(as_sparse):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(150, 5))
+    y = np.argmax(X[:, :3] + rng.gumbel(size=(150, 3)), axis=1)
+    kind = sparse.csr_matrix if as_sparse else np.asarray
+    polytope = Polytope(kind(A_UB), B_UB, kind(A_EQ), B_EQ, BOUNDS)
+    model = HFWLogisticRegression(polytope, tol=1e-4).fit(X, y)
+    assert model.converged_
+    assert max(SET.system(5).worst_miss(coef) for coef in model.coef_) <= 1e-9
+
+
+def test_limits_can_be_searched_and_cloned():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(80, 3))
+    y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.normal(size=80)
+    polytope = Polytope(np.ones((1, 3)), np.array([1.0]), bounds=(-10.0, 10.0))
+    search = GridSearchCV(HFWRegressor(polytope), {"constraint__b_ub": [[2.0], [4.0], [8.0]]}).fit(X, y)
+    assert search.best_params_ == {"constraint__b_ub": [8.0]}
+    again = clone(search.best_estimator_).fit(X, y)
+    np.testing.assert_array_equal(again.coef_, search.best_estimator_.coef_)
+
+
+def test_warm_starts_inside_and_outside():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(80, 3))
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=80)
+    model = HFWRegressor(Polytope(np.ones((1, 3)), [2.0], bounds=(-9.0, 9.0)), warm_start=True, tol=1e-8)
+    first = model.fit(X, y).n_iter_
+    assert model.fit(X, y).n_iter_ < first
+    model.set_params(constraint__b_ub=[1.0]).fit(X, y)
+    assert model.converged_
+    assert model.coef_.sum() == pytest.approx(1.0)
