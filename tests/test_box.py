@@ -123,7 +123,7 @@ def test_models_are_minimised_over_a_box(size, rank, seed):
     )
     assert np.all((low <= found) & (found <= high))
     assert best - 1e-9 <= value(found) <= best + (1e-6 if independent else 1e-3) * abs(best)
-    assert 1 <= n_products <= 2000
+    assert 1 <= n_products <= 2000 + 8  # the last pass may shorten two steps four times each
 
 
 def test_few_products_still_go_down():
