@@ -100,7 +100,8 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         - "nuclear": multiclass only; the classes share a few directions.
 
         With three or more classes the entrywise sets constrain all coefficients together. An object of the
-        engine, such as `skfw.engine.GroupBall` or one of your own, is used as it is, with its own radius.
+        engine is used as it is: `skfw.engine.Box` and `skfw.engine.Polytope` for bounds and linear
+        constraints, `skfw.engine.GroupBall`, or one of your own.
     radius : float or "scale", default="scale"
         Size of the set. It limits how far the log-odds can move: in the l1 ball, a sample whose features
         are at most one in size can change them by at most `radius`. Larger radii fit the training data more

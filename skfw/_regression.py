@@ -70,7 +70,8 @@ class HFWRegressor(RegressorPredictionMixin, LinearFitMixin, RegressorMixin, Bas
     Parameters
     ----------
     constraint : {"l1", "l2", "linf", "n_support", "simplex", "nuclear"} or Constraint, default="l1"
-        The set of the coefficients, as in `HFWLogisticRegression`. With several targets the entrywise sets
+        The set of the coefficients, as in `HFWLogisticRegression`; `skfw.engine.Box` and
+        `skfw.engine.Polytope` are bounds and linear constraints. With several targets the entrywise sets
         constrain all coefficients together, and "nuclear", which needs several, is reduced-rank regression.
     radius : float or "scale", default="scale"
         Size of the set, in units of the target over those of the features. "scale" takes a radius that fits
