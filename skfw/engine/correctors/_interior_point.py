@@ -14,9 +14,12 @@ from .._certificate import Cut
 from .._linear_system import LinearSystem, power_of_two
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Point
-from ._newton_step import SHARE, towards
+from ._newton_step import towards
 
 _MAX_STEPS = 60
+# A model is minimised up to this share of what that wins, or up to this share of the gap: what a step wins is
+# of second order in the distance to the optimum, and the gap of first.
+_SHARE_OF_WON, _NEGLIGIBLE = 1e-3, 1e-7
 # A step goes this share of the way to where a slack or a multiplier would be zero.
 _SHORT_OF_ZERO = 0.995
 # The first slacks are at least this; the room of a coefficient is from a half to one.
@@ -25,7 +28,7 @@ _FIRST_SLACK = 0.1
 _FEASIBLE = 1e-11
 # Relative to the diagonal: so equations can be solved where features, or constraints, depend on each other.
 # It makes steps a little shorter, not the solution another one.
-_RIDGE = 1e-10
+_RIDGE, _REFINEMENTS = 1e-10, 2
 
 
 @final
@@ -58,7 +61,7 @@ class InteriorPoint(Corrector):
             return point
         hessian = (units[:, np.newaxis] * matrix * units / size)[np.ix_(moving, moving)]
         room = system.moved(x).restrict(moving).scaled(units[moving])
-        change = solve_over_polytope(hessian, slope / size, room, SHARE * gap / size)
+        change = solve_over_polytope(hessian, slope / size, room, _NEGLIGIBLE * gap / size)
         if change is None:
             return point
         target = x.copy()
@@ -69,8 +72,9 @@ class InteriorPoint(Corrector):
 
 
 def solve_over_polytope(hessian: Array, slope: Array, system: LinearSystem, target: float) -> Array | None:
-    """Minimise ``<slope, u> + <u, H u>/2`` over a polytope whose bounds leave room, up to `target`.
+    """Minimise ``<slope, u> + <u, H u>/2`` over a polytope whose bounds leave room.
 
+    It ends when it has all but a thousandth of what there is to win from zero, or all but `target`. This is
     Mehrotra's method with one step length, from a start that need not be feasible; then the equations of the
     constraints that hold with equality are solved, if that serves. None if it has not come to an end.
     """
@@ -82,7 +86,9 @@ def solve_over_polytope(hessian: Array, slope: Array, system: LinearSystem, targ
         equations = _Equations(hessian, slope, system, inequalities, iterate)
         products = iterate.slacks * iterate.multipliers
         left = float(products.sum())
-        if left + float(np.abs(equations.dual).sum()) <= target and equations.miss <= _FEASIBLE:
+        won = -float((slope + 0.5 * (hessian @ iterate.u)) @ iterate.u)
+        error = left + float(np.abs(equations.dual).sum())
+        if error <= max(_SHARE_OF_WON * won, target) and equations.miss <= _FEASIBLE:
             return _polished(hessian, slope, system, iterate.u, iterate.slacks < iterate.multipliers)
         # How far one gets with all products at zero says how far to aim: Mehrotra's rule.
         step = equations.solve(products)
@@ -182,18 +188,29 @@ def _polished(
     rows, at_upper, at_lower = np.split(tight, [n_rows, n_rows + size])
     exact = np.where(at_upper, system.upper, np.where(at_lower, system.lower, 0.0))
     free = np.flatnonzero(~(at_upper | at_lower))
-    active = np.vstack([system.A_ub[rows], system.A_eq])
-    limits = np.append(system.b_ub[rows], system.b_eq) - active @ exact
-    active = active[:, free]
-    matrix = np.block([[hessian[np.ix_(free, free)], active.T], [active, np.zeros((len(limits),) * 2)]])
-    right = np.append(-(slope + hessian @ exact)[free], limits)
-    exact[free] = np.linalg.lstsq(matrix, right, rcond=None)[0][: len(free)]
+    if len(free):
+        active = np.vstack([system.A_ub[rows], system.A_eq])
+        limits = np.append(system.b_ub[rows], system.b_eq) - active @ exact
+        right = np.append(-(slope + hessian @ exact)[free], limits)
+        exact[free] = _solve_with_equations(hessian[np.ix_(free, free)], active[:, free], right)
 
     def value(point: Array) -> float:
         return float((slope + 0.5 * (hessian @ point)) @ point)
 
     is_minimum = system.worst_miss(exact) <= _FEASIBLE and value(exact) <= value(u)
     return exact if is_minimum else u
+
+
+def _solve_with_equations(hessian: Array, rows: Array, right: Array) -> Array:
+    """Return where a model is stationary among the points that solve equations, given both right sides."""
+    matrix = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])
+    softened = matrix.copy()
+    softened[np.diag_indices(len(right))] += _RIDGE * np.repeat([1.0, -1.0], [len(hessian), len(rows)])
+    factors, order, _ = dgetrf(softened, overwrite_a=1)
+    solution = dgetrs(factors, order, right)[0]
+    for _ in range(_REFINEMENTS):
+        solution += dgetrs(factors, order, right - matrix @ solution)[0]
+    return np.asarray(solution[: len(hessian)])
 
 
 class _Inequalities:
