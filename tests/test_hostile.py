@@ -18,7 +18,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skfw
 from skfw import HFWImputer, HFWLogisticRegression, HFWMatrixCompletion
-from skfw.engine import Constraint, DenseVector, GroupBall, LinearMinimum, NSupportBall, NuclearBall
+from skfw.engine import (
+    Box,
+    Constraint,
+    DenseVector,
+    GroupBall,
+    LinearMinimum,
+    NSupportBall,
+    NuclearBall,
+    Polytope,
+)
 
 EPS, TINY = np.finfo(np.float64).eps, np.finfo(np.float64).tiny
 MOMENTA = ["adaptive", "weighted", "uniform", "none", 0.3]
@@ -27,7 +36,7 @@ FORMS = {"dense": np.asarray, "csr": sparse.csr_matrix, "csc": sparse.csc_matrix
 SECONDS = 10.0  # of processor time: intercepts take long where predictions are far apart, but not for ever
 
 
-class Box(Constraint):
+class OwnBox(Constraint):
     """Coefficients from 0 to `radius`, known by their oracle alone."""
 
     contains_zero = True
@@ -46,7 +55,7 @@ class Box(Constraint):
         return f"{type(self).__name__}({self.radius})"
 
 
-class Differences(Box):
+class Differences(OwnBox):
     """The hull of ``radius * (e_i - e_j)``: sum zero, absolute values of sum at most twice the radius."""
 
     def lmo(self, direction, hint=None):
@@ -59,7 +68,7 @@ class Differences(Box):
         return 2.0 * self.radius
 
 
-class OwnLowRank(Box):
+class OwnLowRank(OwnBox):
     """A user's own set of matrices, which borrows its oracle."""
 
     low_rank = True
@@ -171,14 +180,25 @@ def draw_logistic(rng):
     if rng.random() < 0.5:  # where the constraint is felt
         largest = np.abs(X).max() or 1.0
         radius = float(np.clip(log_uniform(rng, -1, 2) / largest, 10.0**-limit, 10.0**limit))
-    names = ["l1", "l2", "linf", "n_support", "simplex", "group", "box", "differences"]
+    names = ["l1", "l2", "linf", "n_support", "simplex", "group", "box", "differences", "bounds", "polytope"]
     constraint = str(rng.choice([*names, *["nuclear"] * (n_classes > 2)]))
     if constraint == "n_support":
         constraint = NSupportBall(radius, int(rng.integers(1, n_features + 1)))
     elif constraint == "group":
         constraint = GroupBall(radius, rng.integers(0, 3, n_features))
     elif constraint in ("box", "differences"):
-        constraint = {"box": Box, "differences": Differences}[constraint](radius)
+        constraint = {"box": OwnBox, "differences": Differences}[constraint](radius)
+    elif constraint in ("bounds", "polytope"):
+        lower, upper = np.sort(rng.uniform(-1, 1, size=(2, n_features)), axis=0)
+        fixed = rng.random(n_features) < 0.2
+        lower, upper = radius * lower, radius * np.where(fixed, lower, upper)
+        if constraint == "bounds":
+            constraint = Box(lower, upper)
+        else:
+            rows = hostile_matrix(rng, (int(rng.integers(1, 4)), n_features), 20)
+            inside = rng.uniform(lower, upper)
+            room = rng.choice([0.0, 0.1]) * np.abs(rows) @ (upper - lower)
+            constraint = Polytope(rows, rows @ inside + room, bounds=np.column_stack([lower, upper]))
     params = {"constraint": constraint, "radius": radius, "fit_intercept": bool(rng.random() < 0.6)}
     if rng.random() < 0.1:
         params["class_weight"] = "balanced"
@@ -317,8 +337,20 @@ def set_excess(problem, model):
         return max(abs(coef.sum() - 1), -coef.min())
     if isinstance(constraint, Differences):
         return max(abs(coef.sum()), sizes.sum() / 2 - 1)
-    if isinstance(constraint, Box):
+    if isinstance(constraint, OwnBox):
         return max(coef.max() - 1, -coef.min())
+    if isinstance(constraint, Box):
+        lower, upper = (
+            np.array([bound], dtype=np.longdouble).T / radius
+            for bound in (constraint.lower, constraint.upper)
+        )
+        return max((coef.reshape(len(lower), -1) - upper).max(), (lower - coef.reshape(len(lower), -1)).max())
+    if isinstance(constraint, Polytope):
+        system = constraint.system(len(coef))
+        units = np.maximum(system.sizes, TINY)
+        columns = model.coef_.astype(np.float64).reshape(-1, len(coef))
+        missed = max(system.scaled(units).worst_miss(column / units) for column in columns)
+        return 1e-6 * missed  # HiGHS works to 1e-10
     if isinstance(constraint, (GroupBall, NSupportBall)):
         return constraint.norm(coef.astype(np.float64)) - 1
     norm = {
@@ -337,7 +369,8 @@ def violations(problem, model):
     numbers = [v for k, v in vars(model).items() if k.endswith("_") and not k.startswith(("_", "trace"))]
     for number in numbers:
         if isinstance(number, (float, np.ndarray)) and np.asarray(number).dtype.kind == "f":
-            optional = number is bound or number is gap or number is model.multiplier_
+            # A set without a radius has no multiplier either.
+            optional = any(number is each for each in (bound, gap, model.multiplier_, model.radius_))
             if not (np.isfinite(number).all() or optional):
                 yield f"not finite: {next(k for k, v in vars(model).items() if v is number)}"
     if not gap >= 0.0:
