@@ -16,6 +16,7 @@ from skfw import (
     HFWRegressor,
     HFWRegressorCV,
 )
+from skfw.engine import Box
 
 ESTIMATORS = [
     HFWLogisticRegression(),
@@ -34,6 +35,7 @@ ESTIMATORS = [
     HFWRegressor("l2", loss="huber", warm_start=True),
     HFWRegressor("l2", loss="poisson"),
     HFWRegressor("n_support", momentum="weighted", step_size="smooth", corrective=False, max_iter=200),
+    HFWLogisticRegression(Box(-0.5, 0.5), tol=1e-12),
     HFWRegressorCV(radii=3, cv=3),
     HFWMatrixCompletion(),
     HFWMatrixCompletion(
