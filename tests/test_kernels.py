@@ -72,11 +72,14 @@ def close_to(found, expected, kind):
 @index_types
 @pytest.mark.parametrize("rank", [0, 1, 3, 19])
 @pytest.mark.parametrize("n_entries", [0, 1, 200])
-def test_inner_products(either, kind, index_type, rank, n_entries):
-    """Of entries in any order, some of them repeatedly."""
+@pytest.mark.parametrize("ordered", [False, True])
+def test_inner_products(either, kind, index_type, rank, n_entries, ordered):
+    """Of entries in any order or row by row, some of them repeatedly."""
     rng = np.random.default_rng(0)
     left, right = rng.normal(size=(9, rank)).astype(kind), rng.normal(size=(6, rank)).astype(kind)
     rows, columns = (rng.integers(0, n, n_entries).astype(index_type) for n in (9, 6))
+    if ordered:
+        rows.sort()
     expected = np.sum(left[rows] * right[columns], axis=1, dtype=np.float64)
     for factors in ((left, right), (np.asfortranarray(left), right[:, ::-1][:, ::-1])):
         close_to(inner_products(*factors, rows, columns), expected, kind)

@@ -173,13 +173,28 @@ def _unsigned(indices: _Array) -> _Array:
 
 
 def _inner_products_loop(left: _Array, right: _Array, rows: _Array, columns: _Array) -> _Array:
-    result = np.empty(len(rows), dtype=left.dtype)
-    for i in range(len(rows)):
-        row, column = rows[i], columns[i]
-        total = left.dtype.type(0.0)
-        for j in range(left.shape[1]):
-            total += left[row, j] * right[column, j]
-        result[i] = total
+    result, zero = np.empty(len(rows), dtype=left.dtype), left.dtype.type(0.0)
+    i = 0
+    while i < len(rows):
+        row = rows[i]
+        # Four of the same row at once: what is read of that row is read a quarter as often.
+        if i + 3 < len(rows) and rows[i + 1] == row and rows[i + 2] == row and rows[i + 3] == row:
+            k, m, n, o = columns[i], columns[i + 1], columns[i + 2], columns[i + 3]
+            a, b, c, d = zero, zero, zero, zero
+            for j in range(left.shape[1]):
+                number = left[row, j]
+                a += number * right[k, j]
+                b += number * right[m, j]
+                c += number * right[n, j]
+                d += number * right[o, j]
+            result[i], result[i + 1], result[i + 2], result[i + 3] = a, b, c, d
+            i += 4
+        else:
+            column, total = columns[i], zero
+            for j in range(left.shape[1]):
+                total += left[row, j] * right[column, j]
+            result[i] = total
+            i += 1
     return result
 
 
