@@ -38,7 +38,7 @@ _STALE = 5
 _MANY_ENTRIES, _COARSE = 10_000, 1e-3
 _SMALLEST, _LARGEST = 1e-15, 1e15
 # Entries in a block of sums over them: what is computed for these stays in the cache.
-_BLOCK = 1 << 14
+_BLOCK = 1 << 15
 # What dropping small singular values may cost, as a fraction of what the descent has won.
 _NEGLIGIBLE = 0.001
 _SIGNIFICANT, _ON_SPHERE = 1e-6, 1e-5
@@ -120,7 +120,8 @@ class FactorDescent(Corrector):
             self._coarse_gap = _COARSE * point.value if in_range and many else np.inf
         precision = np.float32 if gap > self._coarse_gap else np.float64
         factors: Array = self._factors.astype(precision)
-        model = _Model(factors, self._sides(factors), point.predictions, point.evaluation)
+        predictions: Array = point.predictions.astype(precision, copy=False)
+        model = _Model(factors, self._sides(factors), predictions, point.evaluation)
         model = self._descend(self._enlarge(model, newest), gap)
         if self.max_rank is not None and model.factors.shape[1] > self.max_rank:
             factors = self._balanced(model.factors, 0.0)[:, : self.max_rank]
@@ -247,15 +248,17 @@ class FactorDescent(Corrector):
         predictions is known. All else is bounded as if biases stayed where they are: to find how they follow
         would take longer than the few steps more that it saves.
         """
-        residual, weights = model.evaluation.residual, self.loss.weights
+        residual, weights, kind = model.evaluation.residual, self.loss.weights, model.predictions.dtype
         null_residual = self.problem.null.evaluation.residual
 
         def products(part: slice) -> Array:
-            changes = np.stack([vector[part] for vector in (model.predictions, first, second)])
-            images = changes * (self.loss.curvature * weights[part])
+            changes = model.predictions[part], first[part], second[part]
+            curvatures = (self.loss.curvature * weights[part]).astype(kind, copy=False)
+            images = [curvatures * change for change in changes]
             if self.loss.is_quadratic:
-                images[0] = residual[part] - null_residual[part]
-            return np.asarray(np.dot(np.vstack([residual[part], images]), changes.T))
+                images[0] = residual[part] - null_residual[part].astype(kind, copy=False)
+            pairs = [[np.dot(row, change) for change in changes] for row in (residual[part], *images)]
+            return np.array(pairs, dtype=np.float64)
 
         slopes, *bends = add_up(map_blocks(products, row_blocks(len(residual), _BLOCK)))
         lower = np.tril(np.transpose(bends))  # entries with the image of the predictions, not with the bound
@@ -272,28 +275,31 @@ class FactorDescent(Corrector):
         if not model.factors.shape[1]:
             return model
         squares = (self._weights**2).astype(model.factors.dtype)
-        slope = direction = np.zeros_like(model.factors)
+        slope, direction = np.zeros_like(model.factors), np.zeros_like(model.factors)
         fall = np.inf
         for n_steps in range(_MAX_STEPS):
-            size = float(np.vdot(squares * model.factors, model.factors))
+            weighted = squares * model.factors
+            size = float(np.vdot(weighted, model.factors))
             multiplier = self._multiplier(model)
             held = multiplier > 0.0 and size >= 2.0 * self.radius * (1.0 - _ON_SPHERE)
             past_slope, past_fall = slope, fall
             slope = self._slope(model)
             if held:
-                slope += multiplier * squares * model.factors
+                weighted *= multiplier
+                slope += weighted
             if n_steps % _STALE == 0:
                 # With the multiplier in any case: norm that a step adds in the ball may be missing later.
                 self._renew_preconditioner(model, squares, multiplier)
-            step = -self._precondition(slope)
-            fall = -float(np.vdot(slope, step))
+            ascent = self._precondition(slope)
+            fall = float(np.vdot(slope, ascent))
             # The gap is of first order in the distance to the optimum, what a step wins is of second.
             if fall <= _SHARE * gap * min(gap / max(model.evaluation.value, TINY), 1.0):
                 break
             # Polak and Ribiere's conjugate direction, or the steepest one where that does not go down.
-            direction = step + max((fall + float(np.vdot(past_slope, step))) / past_fall, 0.0) * direction
+            direction *= max((fall - float(np.vdot(past_slope, ascent))) / past_fall, 0.0)
+            direction -= ascent
             if np.vdot(slope, direction) >= 0.0:
-                direction = step
+                direction = -ascent
             following = self._search(model, direction, squares, size, held)
             if following is None:
                 break
@@ -309,13 +315,10 @@ class FactorDescent(Corrector):
         ``U + t dU`` and ``V + t dV`` predict ``s (predictions + t first + t^2 second)``.
         """
         sides, changes = model.sides, self._sides(direction)
+        second = self._predict(*changes)
         first = self._predict(sides[0] + changes[0], sides[1] + changes[1])
-        backward = self._predict(sides[0] - changes[0], sides[1] - changes[1])
-        # Half the difference and the mean of both, in place.
-        first -= backward
-        first *= 0.5
-        backward += first
-        second = backward - model.predictions
+        first -= second
+        first -= model.predictions
         slopes, bends = self._products(model, first, second)
         weighted = squares * direction
         cross, square = float(np.vdot(weighted, model.factors)), float(np.vdot(weighted, direction))
@@ -344,6 +347,12 @@ class FactorDescent(Corrector):
             predictions *= factor
             predictions += summand
         predictions *= share
-        root = share**0.5
-        left, right = (root * (side + step * change) for side, change in zip(sides, changes, strict=True))
-        return self._at(root * (model.factors + step * direction), (left, right), predictions, model)
+
+        def moved(factors: Array, change: Array) -> Array:
+            result = step * change
+            result += factors
+            result *= share**0.5
+            return result
+
+        left, right = map(moved, sides, changes)
+        return self._at(moved(model.factors, direction), (left, right), predictions, model)

@@ -76,7 +76,8 @@ class Stiffness:
 
     def solve(self, slope: Array) -> Array:
         """Return the approximate inverse times a slope."""
-        result = self._root * (slope @ self._basis)
+        result = slope @ self._basis
+        result *= self._root
         if self._vectors is not None:
             result += self._vectors @ (self._excess * (self._vectors.T @ result))
         result *= self._root

@@ -98,7 +98,7 @@ class ObservedEntries(FactoredModels, PlainEntries):
         """Sum values of entries over the repetitions of each distinct entry."""
         if self._is_ordered:
             return values
-        return np.bincount(self._distinct[1], values).astype(np.float64, copy=False)
+        return np.bincount(self._distinct[1], values).astype(values.dtype, copy=False)
 
     @property
     def observed(self) -> ObservedEntries:  # type: ignore[override]
@@ -146,7 +146,7 @@ class ObservedEntries(FactoredModels, PlainEntries):
         if not self._is_dense:
             pattern = self.pattern
             return EntryMatrix(sparse.csr_matrix((totals, pattern.indices, pattern.indptr), shape=self.shape))
-        matrix = np.zeros(self.shape)
+        matrix = np.zeros(self.shape, dtype=totals.dtype)
         matrix.reshape(-1)[self._positions if self._is_ordered else self._distinct[0]] = totals
         return matrix
 
@@ -166,12 +166,13 @@ class ObservedEntries(FactoredModels, PlainEntries):
     def marginals(self, values: Array) -> Array:
         """Sum values of entries over each row, then over each column."""
         matrix = self.adjoint(values)
-        return np.concatenate([matrix @ np.ones(self.shape[1]), matrix.T @ np.ones(self.shape[0])])
+        ones = [np.ones(length, dtype=values.dtype) for length in self.shape]
+        return np.concatenate([matrix @ ones[1], matrix.T @ ones[0]])
 
     def spread(self, marginals: Array) -> Array:
         """Return, for each entry, the number of its row plus that of its column."""
         row_sums, column_sums = np.split(marginals, self.shape[:1])
-        result = np.empty(len(self.row_indices))
+        result = np.empty(len(self.row_indices), dtype=marginals.dtype)
         for start in range(0, len(result), _GATHERED_BLOCK):
             part = slice(start, start + _GATHERED_BLOCK)
             np.take(row_sums, self.row_indices[part], out=result[part], mode="clip")

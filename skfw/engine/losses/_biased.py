@@ -12,7 +12,7 @@ from .._protocols import Array, Direction, Evaluation, Hessian, Loss, PlainEntri
 from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, euclidean_norm, inner
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction of the targets';
-# in rough evaluations, by this one.
+# in rough evaluations, in single precision, by about this one.
 _PRECISION, _ROUGH_PRECISION = 1e-10, 1e-5
 _MAX_STEPS = 100
 # The least penalty, relative to the weight of what it belongs to: it changes the loss by rounding only.
@@ -68,15 +68,8 @@ class BiasedSquaredLoss(Loss):
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`. The intercept is the biases of the rows, then of the columns."""
-        return self._evaluate(predictions, intercept, _PRECISION)
-
-    def evaluate_roughly(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
-        """Evaluate the loss with biases that are found in fewer steps."""
-        return self._evaluate(predictions, intercept, _ROUGH_PRECISION)
-
-    def _evaluate(self, predictions: Array, intercept: float | Array, precision: float) -> Evaluation:
         values = self.targets - predictions
-        biases = self._best_biases(values, intercept, precision)
+        biases = self._best_biases(values, intercept)
         error = self.entries.spread(biases)
         error -= values
         residual = self.weights * error
@@ -96,6 +89,18 @@ class BiasedSquaredLoss(Loss):
         parts = value + size * (size + 2.0 * self._target_size + bias_size) + unbalanced
         return Evaluation(value, residual, offset, size, parts, biases)
 
+    def evaluate_roughly(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate the loss in single precision, with biases that are found in fewer steps, and no plane."""
+        targets, weights = self._single_precision
+        values = targets - predictions.astype(np.float32, copy=False)
+        biases = self._best_biases(values, intercept)
+        error = self.entries.spread(biases)
+        error -= values
+        residual = weights * error
+        penalised = np.where(biases == 0.0, 0.0, self._penalties) * biases
+        value = 0.5 * (inner(residual, error) + inner(penalised, biases))
+        return Evaluation(value, residual, -np.inf, np.inf, np.inf, biases)
+
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative, which is the same everywhere."""
         return inner(change, self.hessian(evaluation).apply(change))
@@ -108,32 +113,35 @@ class BiasedSquaredLoss(Loss):
         """Return the curvature, the same everywhere."""
         return BiasedHessian(self)
 
-    def _best_biases(self, values: Array, guess: float | Array, precision: float = _PRECISION) -> Array:
-        """Return the biases that fit `values` best: others could lower the loss by that fraction at most.
+    def _best_biases(self, values: Array, guess: float | Array) -> Array:
+        """Return the biases that fit `values` best: others could lower the loss by a small fraction at most.
 
         For given row biases those of the columns are known, which leaves equations for the rows alone.
-        Where their residual is g, others could lower the loss by half of g^2 over the penalties at most.
+        Where their residual is g, others could lower the loss by half of g^2 over the penalties at most. For
+        rough ones it is enough that they would if the rows had nothing to do with each other.
         """
-        n_rows = self.entries.shape[0]
-        weighted = self.weights * values
+        n_rows, kind = self.entries.shape[0], values.dtype
+        is_rough = kind == np.float32
+        across, along = self._single_weight_matrices if is_rough else self._weight_matrices
+        weighted = (self._single_precision[1] if is_rough else self.weights) * values
         right_side = self.entries.marginals(weighted)
-        enough = precision * inner(weighted, values)
-        row_totals, column_totals = np.split(self._totals, [n_rows])
-        across, along = self._weight_matrix, self._transposed_weights
+        row_totals, column_totals = np.split(self._totals.astype(kind), [n_rows])
 
         def columns_for(row_biases: Array) -> Array:
             result: Array = (right_side[n_rows:] - along @ row_biases) / column_totals
             return result
 
-        biases = np.zeros(n_rows) + (guess[:n_rows] if isinstance(guess, np.ndarray) else guess)
+        biases = np.zeros(n_rows, dtype=kind)
         if np.isinf(self.row_penalty):
-            return np.concatenate([np.zeros(n_rows), columns_for(np.zeros(n_rows))])
-        row_penalties = self._penalties[:n_rows]
+            return np.concatenate([biases, columns_for(biases)])
+        biases += guess[:n_rows] if isinstance(guess, np.ndarray) else guess
+        sizes = row_totals if is_rough else self._penalties[:n_rows]
+        enough = (_ROUGH_PRECISION if is_rough else _PRECISION) * inner(weighted, values)
         residual = right_side[:n_rows] - row_totals * biases - across @ columns_for(biases)
         direction = residual / row_totals
         error = inner(residual, direction)
         for _ in range(_MAX_STEPS):
-            if inner(residual, residual / row_penalties) <= enough:
+            if inner(residual, residual / sizes) <= enough:
                 break
             image = row_totals * direction - across @ ((along @ direction) / column_totals)
             curvature = inner(direction, image)
@@ -147,12 +155,19 @@ class BiasedSquaredLoss(Loss):
         return np.concatenate([biases, columns_for(biases)])
 
     @cached_property
-    def _weight_matrix(self) -> Direction:
-        return self.entries.adjoint(self.weights)
+    def _weight_matrices(self) -> tuple[Direction, Direction]:
+        """The weights as a matrix, and its transpose."""
+        return self.entries.adjoint(self.weights), self.entries.transposed_adjoint(self.weights)
 
     @cached_property
-    def _transposed_weights(self) -> Direction:
-        return self.entries.transposed_adjoint(self.weights)
+    def _single_precision(self) -> tuple[Array, Array]:
+        """The targets and the weights."""
+        return self.targets.astype(np.float32), self.weights.astype(np.float32)
+
+    @cached_property
+    def _single_weight_matrices(self) -> tuple[Direction, Direction]:
+        weights = self._single_precision[1]
+        return self.entries.adjoint(weights), self._weight_matrices[1].astype(np.float32)
 
     @cached_property
     def _marginals(self) -> Array:
