@@ -9,6 +9,7 @@ from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
 from ._euclidean_ball import EuclideanBall
 from ._factor_descent import FactorDescent
+from ._factor_newton import FactorNewton
 from ._free_coordinates import FreeCoordinates
 from ._interior_point import InteriorPoint
 from ._table import best_corrector
@@ -18,6 +19,7 @@ __all__ = [
     "ActiveCoordinates",
     "EuclideanBall",
     "FactorDescent",
+    "FactorNewton",
     "FreeCoordinates",
     "InteriorPoint",
     "best_corrector",

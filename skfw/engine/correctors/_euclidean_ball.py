@@ -13,7 +13,7 @@ from .._costs import cholesky
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Hessian, Point, Rows
 from .._sums import TINY, inner
-from ._newton_step import GRAM_PRODUCTS, precision, towards
+from ._newton_step import GRAM_PRODUCTS, Sphere, precision, towards
 
 _MAX_PRODUCTS = 100
 # A preconditioner is made anew when a Newton step took more products than this, or came to none.
@@ -63,7 +63,7 @@ class EuclideanBall(Corrector):
         stale = not 0 < self._n_products <= _STALE or not self._shift / 2.0 <= shift <= 2.0 * self._shift
         if self._precondition is None or stale:
             self._precondition, self._shift = self._preconditioner(hessian, shift), shift
-        sphere = _Sphere(x / self.radius, self._precondition) if on_sphere else None
+        sphere = Sphere(x / self.radius, self._precondition) if on_sphere else None
 
         # Conjugate gradients, from the iterate.
         solve = sphere.tangential if sphere else self._precondition
@@ -132,26 +132,6 @@ class EuclideanBall(Corrector):
             return np.stack(parts, axis=-1).reshape(residual.shape)
 
         return solve
-
-
-class _Sphere:
-    """Tangents of the sphere at a point whose `normal` has norm one, in the metric of a preconditioner."""
-
-    def __init__(self, normal: Array, precondition: Callable[[Array], Array]) -> None:
-        self.normal, self.precondition = normal, precondition
-        solved = precondition(normal)
-        self.shift = solved / inner(normal, solved)
-
-    def project(self, residual: Array) -> Array:
-        """Take out the normal part of a residual: the Lagrange multiplier balances it."""
-        result: Array = residual - inner(self.normal, residual) * self.normal
-        return result
-
-    def tangential(self, residual: Array) -> Array:
-        """Return the preconditioned residual, made tangential."""
-        step = self.precondition(residual)
-        result: Array = step - inner(self.normal, step) * self.shift
-        return result
 
 
 def _factor(matrix: Array, diagonal: Array, shift: float) -> Array:

@@ -1,10 +1,13 @@
-"""What correctors share: how far to go towards the minimum of a model of the loss."""
+"""What correctors share: how far to go towards the minimum of a model of the loss, and along a sphere."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .._lines import search
 from .._problem import Problem
-from .._protocols import Data, Iterate, Point, SampleVector
+from .._protocols import Array, Data, Iterate, Point, SampleVector
+from .._sums import inner
 
 # A step is good enough when the slope at its end is this fraction of the slope at its start.
 FLAT = 0.3
@@ -31,3 +34,23 @@ def towards(problem: Problem[Data], point: Point, target: Iterate, change: Sampl
         return point
     x = target if found.step == 1.0 else (1.0 - found.step) * point.x + found.step * target
     return Point(x, found.predictions, found.evaluation)
+
+
+class Sphere:
+    """Tangents of the sphere at a point whose `normal` has norm one, in the metric of a preconditioner."""
+
+    def __init__(self, normal: Array, precondition: Callable[[Array], Array]) -> None:
+        self.normal, self.precondition = normal, precondition
+        solved = precondition(normal)
+        self.shift = solved / inner(normal, solved)
+
+    def project(self, residual: Array) -> Array:
+        """Take out the normal part of a residual: the Lagrange multiplier balances it."""
+        result: Array = residual - inner(self.normal, residual) * self.normal
+        return result
+
+    def tangential(self, residual: Array) -> Array:
+        """Return the preconditioned residual, made tangential."""
+        step = self.precondition(residual)
+        result: Array = step - inner(self.normal, step) * self.shift
+        return result

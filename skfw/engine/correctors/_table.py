@@ -21,6 +21,7 @@ from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
 from ._euclidean_ball import EuclideanBall
 from ._factor_descent import FactorDescent
+from ._factor_newton import FactorNewton
 from ._free_coordinates import FreeCoordinates
 from ._interior_point import InteriorPoint
 
@@ -54,6 +55,11 @@ def _polytope(problem: Problem[Any]) -> Corrector:
     return InteriorPoint(problem, cast(PolytopeGeometry, problem.constraint).system(n_features))
 
 
+def _matrices(problem: Problem[Any]) -> Corrector:
+    ball = cast(NuclearGeometry, problem.constraint)
+    return FactorNewton(problem, ball.radius, *ball.weights(problem.data.zeros().shape))
+
+
 def _factors(problem: Problem[Any]) -> Corrector:
     if np.isinf(problem.loss.curvature):  # there is no quadratic upper bound to descend on
         return ActiveAtoms(problem)
@@ -69,5 +75,6 @@ _CORRECTORS: dict[tuple[str, str], Callable[[Problem[Any]], Corrector]] = {
     ("l2 ball", "design"): _ball,
     ("box", "design"): _box,
     ("polytope", "design"): _polytope,
+    ("nuclear ball", "design"): _matrices,
     ("nuclear ball", "entries"): _factors,
 }
