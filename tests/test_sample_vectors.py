@@ -25,6 +25,8 @@ from skfw.engine import (
     LogisticLoss,
     Loss,
     MultinomialLoss,
+    NSupportBall,
+    NuclearBall,
     Problem,
     Simplex,
     Smooth,
@@ -277,13 +279,27 @@ def test_correctors(loss_name, constraint, gram_products, n_samples, monkeypatch
     assert np.any(runs[1].trace["step"] == 0.0)  # the corrector was at work
 
 
+@pytest.mark.parametrize("gram_products", [0.0, np.inf], ids=["products", "matrices"])
+@pytest.mark.parametrize("radius", [1.5, 1e3])
+@pytest.mark.parametrize("n_samples", [60, 5000], ids=["small", "sampled"])
+def test_newton_on_factors(gram_products, radius, n_samples, monkeypatch):
+    monkeypatch.setattr("skfw.engine.correctors._factor_newton.GRAM_PRODUCTS", gram_products)
+    problem = make_problem("multinomial", NuclearBall(radius), n_samples)
+    runs = [
+        frank_wolfe(p, momentum=MOMENTA["adaptive"], corrector=best_corrector(p), tolerance=1e-7, max_iter=60)
+        for p in (in_blocks(problem), problem)
+    ]
+    assert_the_same(*runs)
+    assert runs[1].status == "converged"
+
+
 @pytest.mark.parametrize(
     "constraint, kind",
     [
         (L1Ball(1.0), ActiveCoordinates),
         (Simplex(1.0), ActiveCoordinates),
         (L2Ball(1.0), EuclideanBall),
-        (LInfBall(1.0), ActiveAtoms),
+        (NSupportBall(1.0, 2), ActiveAtoms),
     ],
     ids=str,
 )

@@ -112,7 +112,9 @@ class FactorNewton(Corrector):
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Take a projected gradient step and a Newton step."""
-        self._loss_unit = self._loss_unit or point.value
+        self._loss_unit = self._loss_unit or abs(point.value)
+        if self._loss_unit == 0.0:
+            return point
         try:
             return self._newton_step(self._project(point, newest), newest, gap)
         except np.linalg.LinAlgError:  # of numbers that are not finite
@@ -122,6 +124,8 @@ class FactorNewton(Corrector):
         """Take a step along the sphere of the factors or, where the constraint is not active, inside it."""
         left, values, right = np.linalg.svd(point.x / self._units, full_matrices=False)
         size = float(values.sum())
+        if size == 0.0:
+            return point
         slope = self.problem.data.inner(point.evaluation.residual, point.predictions)
         if size < 1.0 - _ON_SPHERE and slope < 0.0:
             # As far out as the loss falls: to the sphere, if the constraint is active.
@@ -147,8 +151,6 @@ class FactorNewton(Corrector):
             target = self._inside(model, self._spectrum, point.x / self._units, size)
         if target is None:
             kept = values > max(self._units.shape) * np.finfo(np.float64).eps * values[0]
-            if not kept.any():
-                return point
             roots = np.sqrt(values[kept])
             factors = np.vstack([left[:, kept] * roots, right[kept].T * roots])
             target = self._along_sphere(model, self._spectrum, factors, multiplier)
