@@ -37,8 +37,8 @@ chosen = models["nuclear-norm ball"]
 print(f"radius {chosen.radius_:.1f}, loss {chosen.objective_:.3f}, certified gap {chosen.gap_:.1e}")
 
 # %%
-# Least squares follows the noise in all forty directions, and ridge shrinks them all. In the ball most of them
-# end at zero, and those of the truth remain.
+# Least squares follows the noise in all forty directions, and ridge shrinks them all. In the ball most of
+# them end at zero, and those of the truth remain.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 RadiusPathDisplay.from_estimator(chosen, ax=left)
 numbers = np.arange(1, n_targets + 1)

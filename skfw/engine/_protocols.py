@@ -512,7 +512,7 @@ class PolytopeGeometry(Protocol):
 
 
 class NuclearGeometry(SetWithRadius, Protocol):
-    """What the corrector for nuclear-norm balls reads of the set."""
+    """What the correctors for nuclear-norm balls read of the set."""
 
     random_state: int
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._protocols import Array, Design, Evaluation, Hessian, Loss
+from .._sums import TINY, inner
 from ._hessians import DiagonalHessian
 from ._separable import SeparableLoss
 
@@ -91,12 +92,11 @@ class SeveralTargets(Loss):
         """Return the curvature of each prediction at the evaluated point."""
         n_columns = len(self.columns)
         slopes = n_columns * evaluation.residual / self.weights[:, np.newaxis]
-        return SeveralHessians(
-            tuple(
-                loss.hessian_at(slope, 1.0 / n_columns)
-                for loss, slope in zip(self.columns, slopes.T, strict=True)
-            )
-        )
+        found = [
+            loss.hessian_at(slope, 1.0 / n_columns)
+            for loss, slope in zip(self.columns, slopes.T, strict=True)
+        ]
+        return SeveralHessians(np.stack([each.diagonal for each in found], axis=1), found[0].fit_intercept)
 
     def subset(self, rows: npt.NDArray[np.intp]) -> SeveralTargets | None:
         """Return the loss of some of the samples, if they make a problem for each target."""
@@ -110,22 +110,30 @@ class SeveralTargets(Loss):
 class SeveralHessians(Hessian):
     """Curvatures of several targets, which do not depend on each other."""
 
-    columns: tuple[DiagonalHessian, ...]
-
-    @cached_property
-    def diagonal(self) -> Array:
-        """That of each target in a column."""
-        return np.stack([hessian.diagonal for hessian in self.columns], axis=1)
+    diagonal: Array
+    fit_intercept: bool
 
     def apply(self, change: Array) -> Array:
-        """Return how the residual changes."""
-        images = [hessian.apply(column) for hessian, column in zip(self.columns, change.T, strict=True)]
-        return np.stack(images, axis=1)
+        """Return how the residual changes: each target's diagonal, with weighted means taken out."""
+        result: Array = self.diagonal * self._centred(change)
+        return result
 
     def along(self, change: Array) -> float:
         """Return the second derivative along a change."""
-        return sum(hessian.along(column) for hessian, column in zip(self.columns, change.T, strict=True))
+        centred = self._centred(change)
+        return inner(self.diagonal, centred * centred)
 
     def output_grams(self, design: Design, rows: npt.NDArray[np.intp] | None = None) -> list[Array]:
         """Return the second derivative of each target alone, over some of the samples."""
-        return [gram for hessian in self.columns for gram in hessian.output_grams(design, rows)]
+        columns = self.diagonal.T if rows is None else self.diagonal[rows].T
+        return [DiagonalHessian(column, self.fit_intercept).gram(design) for column in columns]
+
+    def _centred(self, change: Array) -> Array:
+        if not self.fit_intercept:
+            return change
+        result: Array = change - (self.diagonal * change).sum(axis=0) / self._totals
+        return result
+
+    @cached_property
+    def _totals(self) -> Array:
+        return np.asarray(np.maximum(self.diagonal.sum(axis=0), TINY))
