@@ -17,7 +17,7 @@ import numpy as np
 from .._certificate import Cut
 from .._costs import cholesky
 from .._problem import Problem
-from .._protocols import Array, Corrector, Design, Hessian, Hint, Point, Rows, SampleVector
+from .._protocols import Array, Corrector, Design, Hessian, Hint, Point, Rows
 from .._sums import TINY, inner
 from ._newton_step import GRAM_PRODUCTS, SHARE, Sphere, precision, towards
 
@@ -159,7 +159,7 @@ class FactorNewton(Corrector):
     def _project(self, point: Point, newest: Cut) -> Point:
         """Take a gradient step as long as if there were no ball, and back into it: of low rank."""
         gradient = self._units * newest.direction / self._loss_unit
-        image = self._apply(gradient)
+        image = self.problem.data.apply(self._units * gradient)
         hessian = self.problem.loss.hessian(point.evaluation)
         curvature = self.problem.data.inner(image, hessian.apply(image)) / self._loss_unit
         step = inner(gradient, gradient) / curvature if curvature > 0.0 else np.inf
@@ -171,7 +171,8 @@ class FactorNewton(Corrector):
         """Return the end of a Newton step in the interior; None if it leads out of the ball at once."""
 
         def product(change: Array) -> Array:
-            return self._curved(model.hessian, change)
+            result: Array = self._units * self._curved(model.hessian, self._units * change) / self._loss_unit
+            return result
 
         solve = spectrum.inverse(np.diag(self._column_units**2), model.steepest)
         change = self._conjugate_gradients(product, solve, -model.gradient, model.precision)
@@ -192,15 +193,21 @@ class FactorNewton(Corrector):
         # semidefinite. As much again: new factors at most double then, and do not shoot beyond the model.
         shift = model.steepest + max(model.steepest - multiplier, 0.0)
 
+        row_units, column_units = self._row_units[:, np.newaxis], self._column_units[:, np.newaxis]
+        plain_left, plain_right = row_units * left, column_units * right
+
         def product(change: Array) -> Array:
             left_change, right_change = change[:n_rows], change[n_rows:]
-            curved = self._curved(model.hessian, left_change @ right.T + left @ right_change.T)
-            rows = curved @ right + gradient @ right_change
-            columns = curved.T @ left + gradient.T @ left_change
+            # Units are those of the factors, and the sum is one product: matrices as large as the model that
+            # are not made were half of the time.
+            lefts = np.hstack([row_units * left_change, plain_left])
+            rights = np.hstack([plain_right, column_units * right_change])
+            image = self._curved(model.hessian, lefts @ rights.T)
+            rows = row_units * (image @ plain_right) / self._loss_unit + gradient @ right_change
+            columns = column_units * (plain_left.T @ image).T / self._loss_unit + (left_change.T @ gradient).T
             return sphere.project(np.vstack([rows, columns]) + shift * change)
 
-        weighted = self._column_units[:, np.newaxis] * right
-        solve_rows = spectrum.inverse(weighted.T @ weighted, shift)
+        solve_rows = spectrum.inverse(plain_right.T @ plain_right, shift)
         solve_columns = _Spectrum(self._column_units**2, None).inverse(spectrum.gram(left), shift)
 
         def solve(slope: Array) -> Array:
@@ -242,14 +249,9 @@ class FactorNewton(Corrector):
             direction = step + (error / previous) * direction
         return solution
 
-    def _apply(self, matrix: Array) -> SampleVector:
-        return self.problem.data.apply(self._units * matrix)
-
     def _curved(self, hessian: Hessian, change: Array) -> Array:
-        """Return the second derivative of the loss in the matrix, times a change."""
-        image = self.problem.data.adjoint(hessian.apply(self._apply(change)))
-        result: Array = self._units * image / self._loss_unit
-        return result
+        """Return the second derivative of the loss in the coefficients, times a change of them."""
+        return np.asarray(self.problem.data.adjoint(hessian.apply(self.problem.data.apply(change))))
 
     def _towards(self, point: Point, target: Array) -> Point:
         x = self._units * target
