@@ -294,7 +294,7 @@ def test_scales_of_features_of_classes(scale):
     assert solve(p, tolerance=1e-8).status == "converged"
 
 
-@pytest.mark.parametrize("radius", [1e-120, 1e120])
+@pytest.mark.parametrize("radius", [1e-120, 1e-20, 1e120])
 def test_radii_far_from_any_sense(radius):
     X, weights = features("tall")
     p = Problem(make_loss("softmax", X, weights, False), design_matrix(X, 4), NuclearBall(radius))

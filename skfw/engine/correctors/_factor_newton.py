@@ -18,7 +18,7 @@ from .._certificate import Cut
 from .._costs import cholesky
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Hessian, Hint, Point, Rows
-from .._sums import TINY, inner
+from .._sums import TINY, euclidean_norm, inner
 from ._newton_step import GRAM_PRODUCTS, SHARE, Sphere, precision, towards
 
 _MAX_PRODUCTS = 100
@@ -81,6 +81,8 @@ def _shrunk(values: Array) -> Array:
     """Return the nearest non-negative numbers with a sum of at most one; `values` descend."""
     if values.sum() <= 1.0:
         return values
+    # Less the largest: so that the sum is not lost in numbers far beyond it.
+    values = values - values[0]
     excess = (np.cumsum(values) - 1.0) / np.arange(1, len(values) + 1)
     result: Array = np.maximum(values - excess[np.flatnonzero(values > excess)[-1]], 0.0)
     return result
@@ -131,7 +133,7 @@ class FactorNewton(Corrector):
             # As far out as the loss falls: to the sphere, if the constraint is active.
             inside, factor = point, 1.0 / size
             point = towards(self.problem, inside, factor * inside.x, (factor - 1.0) * inside.predictions)
-            values *= np.linalg.norm(point.x) / np.linalg.norm(inside.x)
+            values *= euclidean_norm(point.x) / euclidean_norm(inside.x)
             size = float(values.sum())
 
         direction = self.problem.data.adjoint(point.evaluation.residual)
@@ -192,7 +194,6 @@ class FactorNewton(Corrector):
         # largest singular value of the gradient. Elsewhere that is larger, and with it the matrix is positive
         # semidefinite. As much again: new factors at most double then, and do not shoot beyond the model.
         shift = model.steepest + max(model.steepest - multiplier, 0.0)
-
         row_units, column_units = self._row_units[:, np.newaxis], self._column_units[:, np.newaxis]
         plain_left, plain_right = row_units * left, column_units * right
 

@@ -57,7 +57,7 @@ def _polytope(problem: Problem[Any]) -> Corrector:
 
 def _matrices(problem: Problem[Any]) -> Corrector:
     ball = cast(NuclearGeometry, problem.constraint)
-    return FactorNewton(problem, ball.radius, *ball.weights(problem.data.zeros().shape))
+    return FactorNewton(problem, ball.radius, *ball.weights(problem.null.x.shape))
 
 
 def _factors(problem: Problem[Any]) -> Corrector:
