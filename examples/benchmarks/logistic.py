@@ -18,21 +18,18 @@ import bz2
 import csv
 import os
 import warnings
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from statistics import median
-from time import perf_counter
 
 import numpy as np
+from ladder import ACCURACY, Case, report, table
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 
 from skfw import HFWLogisticRegression
 
-ACCURACY = 1e-6
 NULL = float(np.log(2.0))
-TOLERANCES = [10.0**-k for k in range(10)]
 # Newton's method with a matrix of all features squared is not for this many.
 MANY_FEATURES = 5000
 
@@ -45,9 +42,22 @@ def load(folder, name):
     return X, np.where(y == y.max(), 1.0, -1.0)
 
 
-def wide(n_samples=5_000, n_features=50_000, support=1_000, seed=0):
-    """Return text-like data: words with Zipf's frequencies, tf-idf, rows of norm one."""
-    rng = np.random.default_rng(seed)
+def wide():
+    """Return text-like data with labels."""
+    rng = np.random.default_rng(0)
+    X, scores = text(5_000, 50_000, rng)
+    return X, labels(3.0 / scores.std() * scores, rng)
+
+
+def tall():
+    """Return dense, correlated features with labels."""
+    rng = np.random.default_rng(0)
+    X, scores = correlated(200_000, 100, rng)
+    return X, labels(scores, rng)
+
+
+def text(n_samples, n_features, rng, support=1_000):
+    """Return words with Zipf's frequencies, tf-idf, rows of norm one; and the sum over those that matter."""
     frequency = 1.0 / np.arange(1, n_features + 1)
     frequency /= frequency.sum()
     lengths = rng.poisson(100, n_samples) + 1
@@ -61,17 +71,15 @@ def wide(n_samples=5_000, n_features=50_000, support=1_000, seed=0):
     X.data /= np.repeat(norms, np.diff(X.indptr))
     truth = np.zeros(n_features)
     truth[rng.choice(n_features, support, replace=False, p=frequency)] = rng.normal(size=support)
-    scores = X @ truth
-    return X, labels(3.0 / scores.std() * scores, rng)
+    return X, X @ truth
 
 
-def tall(n_samples=200_000, n_features=100, seed=0):
-    """Return dense, correlated features, one in five of which matters."""
-    rng = np.random.default_rng(seed)
+def correlated(n_samples, n_features, rng):
+    """Return dense features with a part in common, and the sum over those that matter: one in five."""
     X = rng.normal(size=(n_samples, n_features)) + 0.5 * rng.normal(size=(n_samples, 1))
     truth = np.zeros(n_features)
     truth[::5] = rng.normal(size=len(truth[::5]))
-    return X, labels(X @ truth, rng)
+    return X, X @ truth
 
 
 def labels(scores, rng):
@@ -134,130 +142,47 @@ PEERS = {
 COMPILED = ("celer", "skglm")
 
 
-@dataclass
-class Case:
-    """A problem, and what was measured on it."""
-
-    data: str
-    norm: str
-    setting: str
-    strength: float
-    ladders: dict = field(default_factory=dict)  # peer -> [(tolerance, seconds, objective, norm)]
-    seconds: dict = field(default_factory=dict)  # solver -> seconds, or None if it did not get there
-    best: float = np.inf
-    radius: float = 0.0
-    support: int = 0
-    trace: dict = field(default_factory=dict)
-
-    @property
-    def best_peer(self):
-        """The fastest peer."""
-        return min((s, name) for name, s in self.seconds.items() if name != "skfw" and s is not None)[1]
-
-    @property
-    def ratio(self):
-        """Seconds of skfw over seconds of the fastest peer."""
-        return self.seconds["skfw"] / self.seconds[self.best_peer]
-
-
 def cases(name, X, y):
     """Yield the six settings of a data set."""
     largest = float(np.abs(X.T @ y).max()) / (2 * len(y))
     for share in (0.1, 0.01, 0.001):
-        yield Case(name, "l1", f"lambda/max={share:g}", share * largest)
+        yield Case(name, "l1", f"lambda/max={share:g}", share * largest, NULL)
     for C in (0.01, 1.0, 100.0):
-        yield Case(name, "l2", f"C={C:g}", 1.0 / (C * len(y)))
+        yield Case(name, "l2", f"C={C:g}", 1.0 / (C * len(y)), NULL)
 
 
-def timed(function, *args):
-    """Return the seconds of a call, and what it returned."""
-    start = perf_counter()
-    result = function(*args)
-    return perf_counter() - start, result
-
-
-def climb(case, X, y, by_columns, limit):
-    """Run each peer with tighter and tighter tolerances, until nothing changes any more."""
+def measure(case, X, y, by_columns, options):
+    """Time the peers and skfw; return the trace of skfw."""
+    peers = {}
     for peer, fit in PEERS[case.norm].items():
         if peer == "newton-cholesky" and X.shape[1] > MANY_FEATURES:
             continue
         matrix = by_columns if peer in COMPILED else X
+        peers[peer] = partial(fit, matrix, y, case.strength)
         if peer in COMPILED:
-            fit(matrix, y, case.strength, 0.1)
-        rungs = case.ladders[peer] = []
-        for tolerance in TOLERANCES:
-            seconds, coef = timed(fit, matrix, y, case.strength, tolerance)
-            size = float(np.abs(coef).sum() if case.norm == "l1" else np.linalg.norm(coef))
-            penalty = size if case.norm == "l1" else size * size / 2.0
-            objective = loss(X, y, coef) + case.strength * penalty
-            rungs.append((tolerance, seconds, objective))
-            if objective < case.best:
-                case.best, case.radius, case.support = objective, size, int(np.count_nonzero(coef))
-            settled = len(rungs) > 3 and abs(rungs[-3][2] - objective) <= 1e-3 * ACCURACY * NULL
-            if seconds > limit or settled:
-                break
-
-
-def measure(case, X, y, by_columns, repeat):
-    """Time each peer at the cheapest tolerance that gets there, and skfw, in turns."""
-    enough = case.best + ACCURACY * NULL
-    runs = {}
-    for peer, rungs in case.ladders.items():
-        reached = [(seconds, tolerance) for tolerance, seconds, objective in rungs if objective <= enough]
-        case.seconds[peer] = None
-        if reached:
-            tolerance = min(reached)[1]
-            matrix = by_columns if peer in COMPILED else X
-            fit = PEERS[case.norm][peer]
-            runs[peer] = lambda fit=fit, matrix=matrix, tolerance=tolerance: fit(
-                matrix, y, case.strength, tolerance
-            )
-    model = HFWLogisticRegression("l1", case.norm, case.radius, tol=ACCURACY, fit_intercept=False)
-    runs["skfw"] = lambda: model.fit(X, y)
-    model.fit(X, y)
-    times = {name: [] for name in runs}
-    for _ in range(repeat):
-        for name, run in runs.items():
-            times[name].append(timed(run)[0])
-    case.seconds |= {name: median(seconds) for name, seconds in times.items()}
-    case.trace = {"seconds": model.trace_["seconds"], "objective": model.trace_["objective"]}
-    optimum = model.lower_bound_
-    case.trace["distance"] = np.maximum(model.trace_["objective"] - optimum, model.gap_)
-    case.trace["gap"] = model.trace_["gap"]
+            peers[peer](0.1)
+        case.climb(peer, peers[peer], partial(loss, X, y), options.limit)
+    model = HFWLogisticRegression(case.norm, case.radius, tol=ACCURACY, fit_intercept=False).fit(X, y)
+    case.measure(peers, partial(model.fit, X, y), options.repeat)
     assert model.converged_
-
-
-def report(cases):
-    """Print the table of ratios."""
-    print(f"{'data':10} {'norm':4} {'setting':18} {'support':>7} {'skfw':>9} {'best peer':>26} {'ratio':>6}")
-    for case in cases:
-        peer = f"{case.best_peer} {case.seconds[case.best_peer]:8.4f} s"
-        print(
-            f"{case.data:10} {case.norm:4} {case.setting:18} {case.support:7d} "
-            f"{case.seconds['skfw']:7.4f} s {peer:>26} {case.ratio:6.2f}"
-        )
-    for norm in ("l1", "l2"):
-        ratios = [case.ratio for case in cases if case.norm == norm]
-        if ratios:
-            mean = float(np.exp(np.mean(np.log(ratios))))
-            print(f"{norm}: geometric mean {mean:.2f}, largest {max(ratios):.2f}, cases {len(ratios)}")
+    return model.trace_ | {"distance": np.maximum(model.trace_["objective"] - model.lower_bound_, model.gap_)}
 
 
 def write(cases, file):
     """Write all times as CSV."""
     solvers = ["skfw", *PEERS["l1"], *(peer for peer in PEERS["l2"] if peer not in PEERS["l1"])]
     with open(file, "w", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["data", "norm", "setting", "radius", "support", "ratio", *solvers])
+        lines = csv.writer(stream)
+        lines.writerow(["data", "norm", "setting", "radius", "support", "ratio", *solvers])
         for case in cases:
             seconds = [case.seconds.get(solver) for solver in solvers]
-            table.writerow(
+            lines.writerow(
                 [case.data, case.norm, case.setting, f"{case.radius:.6g}", case.support, f"{case.ratio:.3f}"]
                 + ["" if value is None else f"{value:.5f}" for value in seconds]
             )
 
 
-def draw(cases, file):
+def draw(cases, traces, file):
     """Draw the distance to the optimum against time, a panel for each case."""
     import matplotlib
 
@@ -283,16 +208,16 @@ def draw(cases, file):
         squeeze=False,
         layout="constrained",
     )
-    for case in cases:
+    for case, trace in zip(cases, traces, strict=True):
         ax = axes[rows.index((case.norm, case.setting)), names.index(case.data)]
         for peer, rungs in case.ladders.items():
-            seconds = [rung[1] for rung in rungs]
-            distance = [max((rung[2] - case.best) / NULL, 1e-10) for rung in rungs]
+            seconds = [rung.seconds for rung in rungs]
+            distance = [max((rung.objective - case.best) / NULL, 1e-10) for rung in rungs]
             ax.loglog(seconds, distance, ".-", color=colors[peer], lw=1, ms=4, label=peer)
         # The trace begins where the fit to a sample ends.
-        seconds = case.seconds["skfw"] - case.trace["seconds"][-1] + case.trace["seconds"]
-        ax.loglog(seconds, case.trace["distance"] / NULL, "k.-", lw=1.8, ms=5, label="skfw")
-        ax.loglog(seconds, case.trace["gap"] / NULL, "k:", lw=1, label="skfw, certified")
+        seconds = case.seconds["skfw"] - trace["seconds"][-1] + trace["seconds"]
+        ax.loglog(seconds, trace["distance"] / NULL, "k.-", lw=1.8, ms=5, label="skfw")
+        ax.loglog(seconds, trace["gap"] / NULL, "k:", lw=1, label="skfw, certified")
         ax.axhline(ACCURACY, color="0.7", lw=0.8)
         ax.set_ylim(1e-10, 3)
         if ax.get_subplotspec().is_first_row():
@@ -328,22 +253,22 @@ def main():
 
     data_sets = {name: lambda name=name: load(options.data, name) for name in ("mushrooms", "w7a", "ijcnn1")}
     data_sets |= {"wide": wide, "tall": tall}
-    done = []
+    done, traces = [], []
     for name in options.only or data_sets:
         X, y = data_sets[name]()
         by_columns = X.tocsc() if sparse.issparse(X) else np.asfortranarray(X)
         for case in cases(name, X, y):
             if case.norm in options.norms:
-                climb(case, X, y, by_columns, options.limit)
-                measure(case, X, y, by_columns, options.repeat)
+                traces.append(measure(case, X, y, by_columns, options))
                 done.append(case)
                 report([case])
     print(f"\n{os.cpu_count()} cores")
     report(done)
+    print(table(done))
     if options.table:
         write(done, options.table)
     if options.plot:
-        draw(done, options.plot)
+        draw(done, traces, options.plot)
 
 
 if __name__ == "__main__":
