@@ -211,11 +211,12 @@ def test_from_a_bad_start_on_the_sphere():
 
 
 class Counting(DenseDesign):
-    """Counts products, preconditioners (each needs the squares of the features) and copies of columns."""
+    """Counts products, Hessians, preconditioners (each needs the features' squares) and copies of columns."""
 
     def __init__(self, X, n_outputs=None):
         super().__init__(X, n_outputs)
         self.products, self.preconditioners, self.restricted, self.samples = 0, 0, [], 0
+        self.grams = 0
 
     def apply(self, x):
         self.products += 1
@@ -224,6 +225,10 @@ class Counting(DenseDesign):
     def squares(self, weights):
         self.preconditioners += 1
         return super().squares(weights)
+
+    def gram(self, weights):
+        self.grams += 1
+        return super().gram(weights)
 
     def restrict(self, features):
         self.restricted.append(features)
@@ -364,6 +369,24 @@ def test_columns_are_gathered_once():
     most = regression(300, 60, np.full(60, 2.0))
     improve(ActiveCoordinates(most, 1e6, signed=True), most.null)
     assert most.data.restricted == []
+
+
+def test_a_hessian_that_is_the_same_everywhere_is_formed_once():
+    """As long as no feature joins those it is of, however many leave."""
+    rng = np.random.default_rng(0)
+    # With a part in common, slopes at zero have other signs than coefficients.
+    X, weights = rng.normal(size=(2_000, 60)) + rng.normal(size=(2_000, 1)), np.full(2_000, 1 / 2_000)
+    targets = X[:, :5] @ rng.normal(size=5) + rng.normal(size=2_000)
+
+    def hessians(loss):
+        p = Problem(loss, Counting(X), L1Ball(2.0))
+        result = solve(p, tolerance=1e-9)
+        assert result.n_iter > 1
+        assert result.trace["atoms"][-1] < 0.7 * 60
+        return p.data.grams + len(p.data.restricted)
+
+    assert hessians(SquaredLoss(targets, weights, True)) == 1
+    assert hessians(LogisticLoss(np.sign(targets), weights, True)) > 1
 
 
 # Active atoms.

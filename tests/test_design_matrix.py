@@ -48,6 +48,10 @@ def test_products(format, dtype, n_outputs, small_blocks):
     # Accumulated in float64 whatever the data: the error is that of float64.
     np.testing.assert_allclose(design.apply(x), exact @ x, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(design.adjoint(r), exact.T @ r, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(design.apply(design.zeros()), np.zeros(r.shape))
+    np.testing.assert_array_equal(
+        design.adjoint_size().T, np.broadcast_to(np.abs(exact).max(axis=0), x.T.shape)
+    )
     assert design.n_atoms(np.where(x > 0.0, x, 0.0)) == np.sum(x > 0.0)
 
     indices = np.array([4, 1, 6])

@@ -40,7 +40,7 @@ class ActiveCoordinates(Corrector):
         self.problem, self.radius, self.signed = problem, radius, signed
         self._first_value = 0.0
         self._n_products = 0
-        self._columns = GatheredColumns(problem.data)
+        self._columns = GatheredColumns(problem.data, problem.loss.is_quadratic)
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Take a Newton step over the active coordinates."""

@@ -18,20 +18,54 @@ _SMALLEST = float(np.finfo(np.float64).tiny) / (4.0 * float(np.finfo(np.float64)
 
 
 @final
+class Columns:
+    """A design of some of the features, and the second derivative in its models.
+
+    Parameters
+    ----------
+    design : Design
+    is_quadratic : bool
+        Whether the second derivative is the same everywhere, and kept once it is known.
+    """
+
+    def __init__(self, design: Design, is_quadratic: bool) -> None:
+        self.design = design
+        self._is_quadratic = is_quadratic
+        self._kept: Array | None = None
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether the second derivative is known already."""
+        return self._kept is not None
+
+    def second_derivative(self, hessian: Hessian) -> Array | None:
+        """Return the second derivative as a matrix; None where only products are known."""
+        matrix = hessian.gram(self.design) if self._kept is None else self._kept
+        if self._is_quadratic:
+            self._kept = matrix
+        return matrix
+
+
+@final
 @dataclass(frozen=True)
 class Coordinates:
     """Models of a design that are zero but at some coordinates.
 
     Parameters
     ----------
-    design : Design
-        It has the features that are needed, and perhaps some more.
+    columns : Columns
+        Those of the features that are needed, and perhaps of some more.
     places : ndarray of ints
-        Where the coordinates are in its flattened models.
+        Where the coordinates are in the flattened models of these columns.
     """
 
-    design: Design
+    columns: Columns
     places: npt.NDArray[np.intp]
+
+    @property
+    def design(self) -> Design:
+        """The design of the columns."""
+        return self.columns.design
 
     def apply(self, values: Array) -> SampleVector:
         """Return the predictions of the model with these values."""
@@ -46,7 +80,7 @@ class Coordinates:
 
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
-        matrix = hessian.gram(self.design)
+        matrix = self.columns.second_derivative(hessian)
         return None if matrix is None else matrix[np.ix_(self.places, self.places)]
 
     def diagonal(self, hessian: Hessian) -> Array:
@@ -57,7 +91,8 @@ class Coordinates:
     @property
     def matrix_cost(self) -> float:
         """Rough seconds that the second derivative and its factorisation take."""
-        return self.design.gram_cost + cholesky(len(self.places))
+        gram_cost = 0.0 if self.columns.has_matrix else self.design.gram_cost
+        return gram_cost + cholesky(len(self.places))
 
 
 @final
@@ -68,22 +103,30 @@ class GatheredColumns:
     ----------
     design : Design
         That of all features.
+    is_quadratic : bool
+        Whether the second derivative is the same everywhere.
     """
 
-    def __init__(self, design: Design) -> None:
-        self._design = design
-        self._features: npt.NDArray[np.intp] = np.arange(design.shape[1])
-        self._columns: Design = design
+    def __init__(self, design: Design, is_quadratic: bool) -> None:
+        self._design, self._is_quadratic = design, is_quadratic
+        self._gather(np.arange(design.shape[1]), design)
 
     def restrict(self, active: npt.NDArray[np.intp]) -> Coordinates:
         """Return the coordinates with these flat indices, which ascend."""
         design = self._design
         outputs = design.n_outputs or 1
         needed = np.unique(active // outputs) if outputs > 1 else active
-        known = len(needed) > _REUSE * len(self._features) and np.isin(needed, self._features).all()
-        if not known and len(needed) > _REUSE * design.shape[1]:
-            self._features, self._columns = np.arange(design.shape[1]), design
-        elif not known:
-            self._features, self._columns = needed, design.restrict(needed)
-        places = np.searchsorted(self._features, active // outputs) * outputs + active % outputs
-        return Coordinates(self._columns, places)
+        # With a matrix that is known already, columns too many are no loss.
+        enough = self._columns.has_matrix or len(needed) > _REUSE * self._columns.design.shape[1]
+        if not enough or self._places[needed].min() < 0:
+            if len(needed) > _REUSE * design.shape[1]:
+                self._gather(np.arange(design.shape[1]), design)
+            else:
+                self._gather(needed, design.restrict(needed))
+        return Coordinates(self._columns, self._places[active // outputs] * outputs + active % outputs)
+
+    def _gather(self, features: npt.NDArray[np.intp], design: Design) -> None:
+        self._columns = Columns(design, self._is_quadratic)
+        # Where each feature is among the columns; -1 if it is not.
+        self._places = np.full(self._design.shape[1], -1)
+        self._places[features] = np.arange(len(features))

@@ -35,7 +35,7 @@ class FreeCoordinates(Corrector):
         self.problem, self.lower, self.upper = problem, lower, upper
         self._first_value = 0.0
         self._n_products = 0
-        self._columns = GatheredColumns(problem.data)
+        self._columns = GatheredColumns(problem.data, problem.loss.is_quadratic)
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
         """Take a Newton step over the free coordinates."""

@@ -155,6 +155,8 @@ class DenseDesign(DesignMatrix):
 
     def apply(self, x: Array) -> Array:
         """Return ``X x``."""
+        if not x.any():  # as at the start of a run, where the data need not be read
+            return np.zeros((self.shape[0], *x.shape[1:]))
         return np.concatenate(map_blocks(lambda rows: np.dot(self._float64(rows), x), self._blocks))
 
     def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
@@ -200,8 +202,11 @@ class DenseDesign(DesignMatrix):
         return _costs.dense_gram(self.shape)
 
     def _find_largest_values(self) -> Array:
-        largest = np.maximum(self._X.max(axis=0, initial=0.0), -self._X.min(axis=0, initial=0.0))
-        return np.asarray(largest, dtype=np.float64)
+        def largest(rows: slice) -> npt.NDArray[Any]:
+            block = self._X[rows]
+            return np.asarray(np.maximum(block.max(axis=0, initial=0.0), -block.min(axis=0, initial=0.0)))
+
+        return np.asarray(np.max(map_blocks(largest, self._blocks), axis=0), dtype=np.float64)
 
     def _n_terms(self) -> int:
         return self.shape[0]
