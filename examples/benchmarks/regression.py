@@ -4,8 +4,8 @@ The Lasso: see `ladder` for how peers are timed. skfw is run with ``tol=1e-6``, 
 penalised solution has. All of them fit an intercept, which is everyone's default; compiled peers are warmed
 up, and formats that a peer prefers are prepared outside of the clock.
 
-Least squares over a simplex: cvxpy with the solver it chooses, as one would write the problem down, at that
-solver's own tolerance; the table says how accurate both are.
+Least squares over a simplex and over a box: cvxpy with the solver it chooses, for the problem as one would
+write it down and at that solver's own tolerance; the table says how accurate both are.
 
     python examples/benchmarks/regression.py
 
@@ -31,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from skfw import HFWRegressor
+from skfw.engine import Box
 
 # Of the strength at which all coefficients are zero: few, some and many of them are not.
 SHARES = (0.3, 0.1, 0.01)
@@ -39,10 +40,15 @@ MANY_FEATURES = 5000
 
 
 def made(features, n_samples, n_features):
-    """Return made features and targets: as much noise as there is signal."""
+    """Return made features and targets."""
     rng = np.random.default_rng(0)
     X, signal = features(n_samples, n_features, rng)
-    return X, signal + signal.std() * rng.normal(size=n_samples)
+    return X, noisy(signal, rng)
+
+
+def noisy(signal, rng):
+    """Add as much noise as there is signal."""
+    return signal + signal.std() * rng.normal(size=len(signal))
 
 
 def diabetes():
@@ -64,8 +70,19 @@ PEERS = {
     "celer": CelerLasso,
     "skglm": SkglmLasso,
 }
-# Sets as skfw and as cvxpy know them.
-SETS = {"simplex": ("simplex", lambda x: [x >= 0, cvxpy.sum(x) == 1])}
+# Sets as skfw and as cvxpy know them, and coefficients that are in them, many of them on the boundary.
+SETS = {
+    "simplex": (
+        "simplex",
+        lambda x: [x >= 0, cvxpy.sum(x) == 1],
+        lambda rng, size: rng.dirichlet(np.full(size, 0.1)),
+    ),
+    "box": (
+        Box(0.0, 1.0),
+        lambda x: [x >= 0, x <= 1],
+        lambda rng, size: np.clip(rng.normal(0.5, 1.0, size), 0.0, 1.0),
+    ),
+}
 SHAPES = ((1_000, 200), (5_000, 1_000))
 
 
@@ -100,14 +117,16 @@ def fit_peer(make, X, y, strength, tol):
     return make(alpha=strength, tol=tol).fit(X, y).coef_
 
 
-def least_squares(name, constraint, in_set, n_samples, n_features, repeat):
+def least_squares(name, shape, repeat):
     """Return a line of the table: the seconds and the accuracy of skfw and of cvxpy.
 
-    `in_set` gives cvxpy's constraints on its variable. cvxpy, which takes up to minutes, is run once.
+    cvxpy, which takes up to minutes, is run once.
     """
+    constraint, in_set, truth = SETS[name]
+    n_samples, n_features = shape
     rng = np.random.default_rng(0)
-    X, truth = rng.normal(size=(n_samples, n_features)), rng.dirichlet(np.full(n_features, 0.1))
-    y = X @ truth + rng.normal(size=n_samples) / np.sqrt(n_features)
+    X = rng.normal(size=shape)
+    y = noisy(X @ truth(rng, n_features), rng)
     model = HFWRegressor(constraint, radius=1.0, tol=ACCURACY, fit_intercept=False).fit(X, y)
     own = take_turns({"skfw": partial(model.fit, X, y)}, repeat)["skfw"]
     assert model.converged_
@@ -139,7 +158,7 @@ def main():
         report(cases)
         print(table(cases))
     if lines := [
-        least_squares(name, *SETS[name], *shape, options.repeat)
+        least_squares(name, shape, options.repeat)
         for name in SETS
         if name in options.only
         for shape in SHAPES
