@@ -7,6 +7,7 @@ import pytest
 from scipy import sparse
 
 from skfw import HFWLogisticRegression, HFWMatrixCompletion
+from skfw.engine import design_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -46,6 +47,12 @@ def test_dense_is_not_copied(corrective):
         assert peak_of(lambda X=X, y=y, model=model: model.fit(X, y)) < X.nbytes * (
             0.75 if corrective else 0.5
         )
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_of_dense_data_only_the_columns_needed_are_copied(order):
+    design = design_matrix(np.asarray(np.random.default_rng(0).normal(size=(20_000, 50)), order=order))
+    assert peak_of(lambda: design.restrict(np.arange(0, 50, 10))) < 1.1 * 8 * 20_000 * 5
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

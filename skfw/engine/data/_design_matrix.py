@@ -176,6 +176,8 @@ class DenseDesign(DesignMatrix):
 
     def restrict(self, features: npt.NDArray[np.intp]) -> DenseDesign:
         """Return the design of some of the features."""
+        if self._X.flags.f_contiguous:  # as data frames have it; NumPy would copy all columns first
+            return DenseDesign(np.take(self._X.T, features, axis=0).T, self.n_outputs)
         return DenseDesign(np.take(self._X, features, axis=1), self.n_outputs)
 
     def squares(self, weights: Array) -> Array:
