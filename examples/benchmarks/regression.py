@@ -154,7 +154,14 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # peers warn where a tolerance is out of reach
     print(f"{os.cpu_count()} cores")
-    if cases := [case for name in DATA if name in options.only for case in lasso_cases(name, options)]:
+    cases = []
+    for name in DATA:
+        if name in options.only:
+            for case in lasso_cases(name, options):
+                report([case])
+                cases.append(case)
+    if cases:
+        print()
         report(cases)
         print(table(cases))
     if lines := [
