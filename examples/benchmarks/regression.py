@@ -1,4 +1,4 @@
-"""Time to a squared error within 1e-6 of the best: the Lasso, and least squares over sets, against peers.
+"""Time to a loss within 1e-6 of the best: the Lasso and least squares over sets against peers, and polytopes.
 
 The Lasso: see `ladder` for how peers are timed. skfw is run with ``tol=1e-6``, in the ball whose radius the
 penalised solution has. All of them fit an intercept, which is everyone's default; compiled peers are warmed
@@ -6,6 +6,8 @@ up, and formats that a peer prefers are prepared outside of the clock.
 
 Least squares over a simplex and over a box: cvxpy with the solver it chooses, for the problem as one would
 write it down and at that solver's own tolerance; the table says how accurate both are.
+
+Polytopes: seconds of a classifier with linear constraints to a certified 1e-4 and 1e-6, and how they grow.
 
     python examples/benchmarks/regression.py
 
@@ -30,8 +32,8 @@ from sklearn.linear_model import Lasso
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from skfw import HFWRegressor
-from skfw.engine import Box
+from skfw import HFWLogisticRegression, HFWRegressor
+from skfw.engine import Box, Polytope
 
 # Of the strength at which all coefficients are zero: few, some and many of them are not.
 SHARES = (0.3, 0.1, 0.01)
@@ -84,6 +86,14 @@ SETS = {
     ),
 }
 SHAPES = ((1_000, 200), (5_000, 1_000))
+# Samples, features and inequalities of a classifier in a polytope.
+POLYTOPES = (
+    (20_000, 100, 50),
+    (100_000, 100, 50),
+    (20_000, 100, 500),
+    (20_000, 300, 50),
+    (20_000, 1_000, 50),
+)
 
 
 def loss(X, y, coef):
@@ -141,12 +151,29 @@ def least_squares(name, shape, repeat):
     return [*cells, f"{peer / own:.0f}"]
 
 
+def polytope(n_samples, n_features, n_inequalities):
+    """Return a line of the table: seconds and gaps of classifiers, and how many constraints are tight."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_samples, n_features))
+    scores = X @ rng.normal(size=n_features) * (3.0 / np.sqrt(n_features))
+    y = scores + rng.logistic(size=n_samples) > 0.0
+    rows = rng.normal(size=(n_inequalities, n_features)) / np.sqrt(n_features)
+    models = Polytope(A_ub=rows, b_ub=np.full(n_inequalities, 0.1), bounds=(-1.0, 1.0))
+    cells = [f"{n_samples:,} x {n_features:,}, {n_inequalities}"]
+    for tol in (1e-4, ACCURACY):
+        seconds, model = timed(HFWLogisticRegression(models, tol=tol).fit, X, y)
+        assert model.converged_
+        cells += [f"{seconds:.2g} s", f"{model.gap_:.0e}"]
+    tight = np.count_nonzero(rows @ model.coef_[0] > 0.1 - 1e-8)
+    return [*cells, str(model.n_iter_), str(tight)]
+
+
 def main():
     """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", default=[*DATA, *SETS], help="data and sets, by default all")
+    parser.add_argument("--only", nargs="*", default=[*DATA, *SETS, "polytope"], help="by default all")
     parser.add_argument("--repeat", type=int, default=5, help="fits whose median is taken")
     parser.add_argument(
         "--limit", type=float, default=10.0, help="seconds after which a peer is not run tighter"
@@ -171,6 +198,9 @@ def main():
         for shape in SHAPES
     ]:
         print(simple_table(["\\", "skfw", "accuracy", "cvxpy", "accuracy", "ratio"], lines))
+    if "polytope" in options.only:
+        header = ["samples x features, inequalities", "1e-4", "gap", "1e-6", "gap", "iterations", "tight"]
+        print(simple_table(header, [polytope(*size) for size in POLYTOPES]))
 
 
 if __name__ == "__main__":
