@@ -25,8 +25,8 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 #: A block of data has about this many numbers: large enough for BLAS, small enough for the cache.
 BLOCK = 1 << 18
 # Helpers are called where the other blocks take at least this many seconds: many times what it takes to call
-# them. Beside two busy processes a fit of MovieLens 1M is no slower with this than with 0.01, and alone it is a
-# tenth faster. Memory is not fast enough for more helpers than this.
+# them. With this instead of 0.01 a fit of MovieLens 1M is a tenth faster, and beside two busy processes it is
+# no slower. Memory is not fast enough for more helpers than this.
 _LONG, _MOST_HELPERS = 0.003, 7
 
 Array = npt.NDArray[np.float64]
