@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._protocols import Array
+from ._quadratics import RIDGE, solve_refined
 
-# See `solve_over_simplex`.
-_ROUNDING, _RIDGE, _REFINEMENTS = 1e-12, 1e-7, 2
+_ROUNDING = 1e-12
+# How often the number of wrong coordinates may fail to fall before the pivots are made one by one.
 _MAX_PIVOTS, _PATIENCE = 50, 3
 # Products in a pass that has left the box: many coordinates will be fixed then, and more accuracy is wasted.
 _PASS_PRODUCTS = 10
@@ -32,7 +32,7 @@ def solve_over_box(hessian: Array, slope: Array, low: Array, high: Array) -> Arr
     could not be solved.
     """
     diagonal = np.diag(hessian)
-    ridge = _RIDGE * np.maximum(diagonal, _RIDGE * diagonal.max())
+    ridge = RIDGE * np.maximum(diagonal, RIDGE * diagonal.max())
     zero = _ROUNDING * float(np.abs(slope).max())
     at_low, at_high = np.zeros((2, len(slope)), dtype=bool)
     fewest, patience = len(slope) + 1, _PATIENCE
@@ -41,14 +41,9 @@ def solve_over_box(hessian: Array, slope: Array, low: Array, high: Array) -> Arr
         free = np.flatnonzero(~(at_low | at_high))
         if len(free):
             right_side = -(slope + hessian @ change)[free]
-            matrix = hessian[np.ix_(free, free)]
-            matrix[np.diag_indices(len(free))] += ridge[free]
-            factor, failed = dpotrf(matrix, overwrite_a=1)
-            if failed:
+            solution = solve_refined(hessian[np.ix_(free, free)], right_side, ridge[free])
+            if solution is None:
                 return None
-            solution = dpotrs(factor, right_side)[0]
-            for _ in range(_REFINEMENTS):
-                solution = dpotrs(factor, right_side + ridge[free] * solution)[0]
             change[free] = solution
         gradient = slope + hessian @ change
         inwards = at_low & (gradient < -zero) | at_high & (gradient > zero)

@@ -16,7 +16,7 @@ from .._protocols import Array
 _ROUNDING = 1e-12
 # Relative to the diagonal: keeps the equations solvable where atoms depend on each other. What it changes is
 # put right again, but for combinations of atoms that predict nothing: those stay small.
-_RIDGE, _REFINEMENTS = 1e-7, 2
+RIDGE, _REFINEMENTS = 1e-7, 2
 _MAX_PIVOTS = 30
 # How often the number of wrong signs may fail to fall before the pivots are made one by one.
 _PATIENCE = 3
@@ -37,7 +37,7 @@ def solve_over_simplex(
     """
     size = len(linear)
     weights = np.zeros(size)
-    ridge = _RIDGE * np.diag(hessian)
+    ridge = RIDGE * np.diag(hessian)
     right_sides = np.column_stack([-linear, np.ones(size)])
     zero = _ROUNDING * float(np.abs(linear).max())
     fewest, patience = size + 1, _PATIENCE
@@ -45,14 +45,9 @@ def solve_over_simplex(
         indices = np.flatnonzero(free)
         if not len(indices):
             break
-        matrix = hessian[np.ix_(indices, indices)]
-        matrix[np.diag_indices(len(indices))] += ridge[indices]
-        factor, failed = dpotrf(matrix, overwrite_a=1)
-        if failed:
+        solution = solve_refined(hessian[np.ix_(indices, indices)], right_sides[indices], ridge[indices])
+        if solution is None:
             return None
-        solution = dpotrs(factor, right_sides[indices])[0]
-        for _ in range(_REFINEMENTS):
-            solution = dpotrs(factor, right_sides[indices] + ridge[indices, np.newaxis] * solution)[0]
         multiplier = float((solution[:, 0].sum() - total) / solution[:, 1].sum())
         if not exactly:
             multiplier = max(multiplier, 0.0)
@@ -68,6 +63,21 @@ def solve_over_simplex(
             wrong[: np.flatnonzero(wrong)[-1]] = False
         free = free ^ wrong
     return into_simplex(weights, total, exactly)
+
+
+def solve_refined(matrix: Array, right_sides: Array, ridge: Array) -> Array | None:
+    """Solve equations with a ridge on the diagonal, and take its effect out again; None if that fails.
+
+    The matrix is overwritten.
+    """
+    matrix[np.diag_indices(len(matrix))] += ridge
+    factor, failed = dpotrf(matrix, overwrite_a=1)
+    if failed:
+        return None
+    solution = dpotrs(factor, right_sides)[0]
+    for _ in range(_REFINEMENTS):
+        solution = dpotrs(factor, right_sides + (ridge * solution.T).T)[0]
+    return np.asarray(solution)
 
 
 def descend_over_simplex(
