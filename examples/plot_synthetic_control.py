@@ -38,6 +38,9 @@ print(f"no other weights fit better by more than {model.gap_:.1e} (half the mean
 print(f"mean effect after the change: {difference[change:].mean():.2f}; the truth: {effect.mean():.2f}")
 
 # %%
+# The estimate is as good as the regions that it is made of: noise in the years before the change is followed
+# too, and what the others do by chance after it counts as an effect.
+#
 # Is the difference more than chance? The same for each other region, in which nothing happened, says how
 # large differences are without an intervention. Those that could not be followed before the change are left
 # out.

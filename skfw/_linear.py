@@ -70,7 +70,6 @@ class LinearPredictionMixin:
 class LinearFitMixin(CertifiedFitMixin):
     """Fits coefficients in a set. A subclass says what the problem is, and how its solution is read."""
 
-    _remedy = "scale the features, or lower the radius"
     #: Options of `validate_data` for the targets.
     _target_options: ClassVar[dict] = {}
 
@@ -103,6 +102,11 @@ class LinearFitMixin(CertifiedFitMixin):
             set_fitted(self, seen | {"radius_": radius} | certificate.attributes)
         conclude(type(self).__name__, certificate)
         return self
+
+    @property
+    def _remedy(self):
+        has_radius = isinstance(self.constraint, str) or hasattr(self.constraint, "radius")
+        return f"scale the features, or {'lower the radius' if has_radius else 'take a smaller set'}"
 
     def _prepare(self, X, y, sample_weight):
         """Return the problem of validated data, and the coding between its models and fitted attributes.

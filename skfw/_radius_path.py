@@ -110,11 +110,11 @@ def check_radii(radii):
 def at_radius(template, radius):
     """Return a clone with another radius: its own, or that of its constraint object."""
     if isinstance(template.constraint, Constraint):
-        if "radius" not in template.constraint.get_params():
+        own = [f"constraint__{name}" for name in template.constraint.get_params()]
+        if "constraint__radius" not in own:
             raise ValueError(
                 f"constraint must have a radius to search over, and {type(template.constraint).__name__} has "
-                f"none; GridSearchCV searches over its parameters, such as constraint__"
-                f"{next(iter(template.constraint.get_params()), 'radius')}."
+                f"none; GridSearchCV searches over what it has: {', '.join(own)}."
             )
         constraint = clone(template.constraint, safe=False).set_params(radius=float(radius))
         return clone(template).set_params(constraint=constraint)

@@ -228,7 +228,9 @@ def test_warm_starts_are_moved_into_the_box():
 
 
 def test_a_search_over_radii_needs_a_radius():
-    with pytest.raises(ValueError, match=r"Box has none; GridSearchCV searches .* constraint__lower"):
+    with pytest.raises(
+        ValueError, match=r"Box has none; GridSearchCV .*: constraint__lower, constraint__upper\."
+    ):
         HFWRegressorCV(Box(0.0, 1.0)).fit(RNG.normal(size=(20, 3)), np.arange(20.0))
 
 

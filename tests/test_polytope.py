@@ -1,3 +1,4 @@
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -5,10 +6,11 @@ import pytest
 from scipy import sparse
 from scipy.optimize import OptimizeResult, linprog, minimize
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from skfw import HFWLogisticRegression, HFWRegressor
-from skfw.engine import LinearSystem, Polytope
+from skfw.engine import Box, LinearSystem, Polytope
 from skfw.engine.constraints import _polytope
 
 RNG = np.random.default_rng(4)
@@ -38,44 +40,120 @@ def test_oracle_finds_the_best_vertex_and_proves_it(shape, scale):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bound_holds_for_any_multipliers(monkeypatch, seed):
-    """Whatever the solver claims: multipliers that are wrong, of the wrong sign, or huge."""
+    """Whatever the solver claims: multipliers that are wrong, of the wrong sign, or huge; not the vertex."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=5)
     optimum = SET.lmo(direction).value
+    middle = np.mean([SET.lmo(rng.normal(size=5)).atom.array for _ in range(9)], axis=0)
+    units = np.exp2(np.frexp(SET.system(5).sizes)[1])
 
     def careless(objective, *args, **options):
         found = linprog(objective, *args, **options)
         size = 10.0 ** rng.uniform(-9, 9)
         noise = [size * rng.normal(size=len(part.marginals)) for part in (found.ineqlin, found.eqlin)]
         return OptimizeResult(
-            x=found.x,
+            x=middle / units,
             ineqlin=OptimizeResult(marginals=found.ineqlin.marginals + noise[0]),
             eqlin=OptimizeResult(marginals=found.eqlin.marginals + noise[1]),
         )
 
     monkeypatch.setattr(_polytope, "linprog", careless)
     minimum = SET.lmo(direction)
+    assert minimum.value == pytest.approx(direction @ middle)
+    assert minimum.value > optimum + 1e-3
     assert minimum.value - minimum.slack <= optimum + 1e-12
-    assert minimum.value == pytest.approx(optimum)
 
 
 def test_rounding_of_the_bound_is_allowed_for():
-    """The bound of huge rows that cancel, against the exact one in rational numbers."""
+    """The bound of huge rows that cancel, against the exact value of a point that is better than the atom."""
     rng = np.random.default_rng(5)
     big = rng.normal(size=5) * 1e12
     polytope = Polytope(np.vstack([big, -big + rng.normal(size=5)]), [1e12, 1e12], bounds=(-1.0, 1.0))
     system = polytope.system(5)
+    rows = [[Fraction(number) for number in row] for row in system.A_ub.tolist()]
     for _ in range(20):
         direction = rng.normal(size=5)
-        minimum = polytope.lmo(direction)
-        vertex = [Fraction(number) for number in minimum.atom.array.tolist()]
-        rows = [[Fraction(number) for number in row] for row in system.A_ub.tolist()]
-        # A point of the set, shrunk a little towards zero, which is inside: its value is above the bound.
-        inside = [number * Fraction(999_999, 1_000_000) for number in vertex]
+        bound = _polytope._LinearProgram(system).minimise(direction).bound
+        vertex = [Fraction(number) for number in polytope.lmo(direction).atom.array.tolist()]
+        # Shrunk towards zero, which is inside, the vertex is inside too, and its value is exact.
+        inside = [number * Fraction(999_999_999_999, 1_000_000_000_000) for number in vertex]
         for row, limit in zip(rows, system.b_ub.tolist(), strict=True):
             assert sum(a * v for a, v in zip(row, inside, strict=True)) <= Fraction(limit)
         value = sum(Fraction(g) * v for g, v in zip(direction.tolist(), inside, strict=True))
-        assert Fraction(minimum.value) - Fraction(minimum.slack) <= value
+        assert Fraction(bound) <= value
+        assert float(value) == pytest.approx(bound, rel=1e-6)
+
+
+@pytest.mark.parametrize("bound", [1e2, 1e5, 1e9])
+@pytest.mark.parametrize("classifier", [False, True])
+def test_constraints_hold_though_bounds_are_far(bound, classifier):
+    """What is negligible beside the bounds is not so beside the coefficients."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    y = X @ np.arange(1.0, 6.0) + rng.normal(size=200)
+    rows = [[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, -1, 1, 0], [0, 0, 0, 1, -0.5]]
+    estimator = HFWLogisticRegression if classifier else HFWRegressor
+    fits = [
+        estimator(Polytope(rows, np.zeros(4), np.ones((1, 5)), [1.0], (-size, size)), max_iter=60)
+        for size in (10.0, bound)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        near, far = (model.fit(X, y > 0 if classifier else y) for model in fits)
+    assert abs(far.coef_.sum() - 1.0) <= 1e-12
+    assert (rows @ far.coef_.ravel()).max() <= 1e-12
+    assert far.lower_bound_ <= near.objective_
+    assert far.objective_ >= near.lower_bound_
+
+
+@pytest.mark.parametrize("bound", [1e2, 1e6, 1e9])
+def test_a_start_outside_is_not_taken_for_a_model(bound):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=200)
+    model = HFWRegressor(Polytope(np.ones((1, 3)), [2.0], bounds=(-bound, bound)), warm_start=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        wide = model.fit(X, y).objective_
+        model.set_params(constraint__b_ub=[1.5]).fit(X, y)
+    assert model.coef_.sum() <= 1.5 + 1e-12
+    assert model.objective_ > wide + 0.1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("corrective", [False, True])
+def test_entries_too_small_for_the_solver_count(corrective):
+    """HiGHS takes entries of a row below 1e-9 of the largest for zero."""
+    row = np.append(1.0, np.full(399, 9e-10))
+    polytope = Polytope(A_eq=[row], b_eq=[0.0], bounds=(-1.0, 1.0))
+    model = HFWRegressor(polytope, fit_intercept=False, corrective=corrective, max_iter=20)
+    model.fit(np.eye(400), np.full((400, 2), 3.0))
+    np.testing.assert_allclose(model.coef_ @ row, 0.0, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("corrective", [False, True])
+def test_coefficients_are_within_their_bounds_exactly(corrective):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 6)), rng.integers(0, 3, 300)
+    bounds = np.array([(0.1, 0.1)] + [(-0.01, 0.03)] * 5)
+    for models in (Polytope([[1] * 6], [1.0], bounds=bounds), Box(*bounds.T)):
+        coef = HFWLogisticRegression(models, corrective=corrective, max_iter=40).fit(X, y).coef_
+        assert np.all(coef[:, 0] == 0.1)
+        assert np.all((bounds[:, 0] <= coef) & (coef <= bounds[:, 1]))
+
+
+def test_points_are_restored():
+    system = SET.system(5)
+    for _ in range(20):
+        inside = np.mean([SET.lmo(RNG.normal(size=5)).atom.array for _ in range(3)], axis=0)
+        moved = inside + 1e-3 * RNG.normal(size=5)
+        found = system.restored(moved)
+        assert not system.nearly_meets(moved)
+        assert system.nearly_meets(found)
+        assert np.abs(found - moved).max() <= 0.1
+    single = Polytope(bounds=(0.5, 0.5)).system(2)
+    np.testing.assert_array_equal(single.restored(np.array([0.4, 0.7])), [0.5, 0.5])
 
 
 def test_a_solver_that_gives_up_is_not_believed(monkeypatch):
@@ -134,7 +212,10 @@ def test_systems():
         ),
         (Polytope(bounds=(0, np.inf)), "bounds must be .* all finite"),
         (Polytope(bounds=(1, 0)), "bounds must be a lowest and a highest value; got 1 above 0 for feature 0"),
-        (Polytope(bounds=np.zeros((4, 2))), r"or one for each of 3 features.* shape \(4, 2\)"),
+        (Polytope(bounds=np.zeros((4, 2))), r"a pair for each of 3 features.* shape \(4, 2\)"),
+        (Polytope([[1, 0, 0], [1]], [0.3, 0.3], bounds=(0, 1)), "A_ub must be a matrix"),
+        (Polytope([[1j, 0, 0]], [0.3], bounds=(0, 1)), "A_ub must be a matrix"),
+        (Polytope([[1] * 3, [-1] * 3], [1, -1.05], bounds=(-1e9, 1e9)), "The polytope is empty"),
         (Polytope([[1, 0]], [0.3], bounds=(0, 1)), r"A_ub must be a matrix of shape \(1, 3\)"),
         (Polytope([[1, 0, 0]], [0.3, 1], bounds=(0, 1)), r"A_ub must be a matrix of shape \(2, 3\)"),
         (Polytope([[1, 0, 0]], bounds=(0, 1)), "A_ub and b_ub must be given together"),

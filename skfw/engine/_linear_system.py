@@ -11,6 +11,10 @@ import numpy.typing as npt
 
 from ._protocols import Array
 
+# Relative to the sum of the sizes of what a row adds up. A point is restored in so many rounds at most: each
+# leaves the rounding of the one before, and rows that only it has come to miss.
+_ROUNDING, _RESTORATIONS = 1e-12, 4
+
 
 @final
 @dataclass(frozen=True)
@@ -56,8 +60,42 @@ class LinearSystem:
 
     def worst_miss(self, x: Array) -> float:
         """Return by how much `x` misses a constraint at most; zero if it misses none."""
-        misses = self.A_ub @ x - self.b_ub, np.abs(self.A_eq @ x - self.b_eq), self.lower - x, x - self.upper
+        misses = *self._row_misses(x), self.lower - x, x - self.upper
         return float(np.concatenate(misses).max(initial=0.0))
+
+    def nearly_meets(self, x: Array) -> bool:
+        """Whether `x` is within its bounds, and misses rows by no more than rounding of what they add up."""
+        sizes = (np.abs(rows) @ np.abs(x) + np.abs(limits) for rows, limits in self._rows)
+        close = all(
+            bool(np.all(miss <= _ROUNDING * size))
+            for miss, size in zip(self._row_misses(x), sizes, strict=True)
+        )
+        return close and bool(np.all((self.lower <= x) & (x <= self.upper)))
+
+    def restored(self, x: Array) -> Array:
+        """Return a point next to one that misses constraints a little, and misses them by rounding only.
+
+        What rows are missed by is taken from the coefficients that are not at their bounds.
+        """
+        x = np.clip(x, self.lower, self.upper)
+        room = self.upper - self.lower
+        for _ in range(_RESTORATIONS):
+            missed, balance = self._row_misses(x)[0], self.A_eq @ x - self.b_eq
+            rows = np.vstack([self.A_ub[missed > 0.0], self.A_eq])
+            excess = np.append(missed[missed > 0.0], balance)
+            free = (self.lower < x) & (x < self.upper)
+            if not excess.any() or not free.any():
+                break
+            x[free] -= room[free] * np.linalg.lstsq(rows[:, free] * room[free], excess, rcond=None)[0]
+            x = np.clip(x, self.lower, self.upper)
+        return x
+
+    @property
+    def _rows(self) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        return (self.A_ub, self.b_ub), (self.A_eq, self.b_eq)
+
+    def _row_misses(self, x: Array) -> tuple[Array, Array]:
+        return self.A_ub @ x - self.b_ub, np.abs(self.A_eq @ x - self.b_eq)
 
 
 def power_of_two(sizes: Array) -> Array:

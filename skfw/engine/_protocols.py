@@ -454,8 +454,12 @@ class Constraint(ABC):
         """Raise a ValueError if the parameters make no sense for a model of this shape."""
 
     def scale_into(self, x: Iterate) -> Iterate | None:
-        """Scale `x` so that it lies in the set; None where this is not known, which means a cold start."""
+        """Return a point of the set next to `x`; None where this is not known, which means a cold start."""
         return None
+
+    def restored(self, x: Iterate) -> Iterate:
+        """Put right what rounding has moved out of the set; by default nothing. A run ends with it."""
+        return x
 
     def multiplier(self, slope: float) -> float:
         """Return the Lagrange multiplier, given the inner product of a solution with the gradient there.

@@ -364,7 +364,7 @@ class _Run:
         where it has cancelled since.
         """
         best, data = self.best, self.problem.data
-        x = data.compressed(best.x)
+        x = self.problem.constraint.restored(data.compressed(best.x))
         afresh = self.problem.point(x, data.apply(x), best.evaluation)
         self.best = min(afresh, self.start, key=lambda point: point.value)
         if self.point is best:

@@ -67,6 +67,10 @@ class Box(Constraint):
         """Move each coefficient to the nearest within its bounds."""
         return np.asarray(np.clip(x, *self.bounds(x.shape)))
 
+    def restored(self, x: Array) -> Array:
+        """Return the same as `scale_into`."""
+        return self.scale_into(x)
+
     def error_effect(self, error: Array, zero: Array) -> float:
         """Return the largest inner product of the errors with the sizes of a point of the box."""
         lower, upper = self.bounds(zero.shape)
@@ -76,11 +80,12 @@ class Box(Constraint):
 def check_numbers(name: str, values: Any, shapes: list[Shape], wanted: str) -> None:
     """Raise a ValueError unless a parameter has finite numbers in one of the shapes."""
     try:
-        array = np.asarray(values, dtype=np.float64)
+        array = np.asarray(values)
+        array = np.full(1, np.nan) if array.dtype.kind == "c" else array.astype(np.float64)
     except (TypeError, ValueError):
         array = np.full(1, np.nan)
     if not np.isfinite(array).all() or array.shape not in shapes:
-        found = repr(values) if np.size(values) <= 4 else f"an array of shape {np.shape(values)}"
+        found = f"an array of shape {values.shape}" if isinstance(values, np.ndarray) else f"{values!r:.80}"
         raise ValueError(f"{name} must be {wanted}, all finite; got {name}={found}.")
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast, final
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import linprog
 
@@ -19,9 +18,6 @@ from ._box import check_crossing, check_numbers
 # How far from its bounds a solution of HiGHS may be, relative to the sizes of coefficients and rows; the
 # smallest that it takes.
 _TOLERANCE = 1e-10
-# A start may miss a constraint by this much, which is rounding for all purposes.
-_FEASIBLE = 1e-9
-_EMPTY = 2  # the status of SciPy's linprog
 
 
 @final
@@ -29,11 +25,11 @@ _EMPTY = 2  # the status of SciPy's linprog
 class Polytope(Constraint):
     """Coefficients with ``A_ub v <= b_ub``, ``A_eq v = b_eq`` and bounds, named as in SciPy's `linprog`.
 
-    The oracle is a linear program, which HiGHS solves. Its solution meets the constraints up to 1e-10 of the
-    sizes of coefficients and rows. The bound that it proves does not rest on HiGHS: for any Lagrange
-    multipliers ``y <= 0`` and ``z``, no point of the polytope has a smaller ``<g, v>`` than
-    ``b_ub^T y + b_eq^T z`` plus the minimum of ``(g - A_ub^T y - A_eq^T z) v`` over the bounds. Where a model
-    has several outputs, the constraints hold for the coefficients of each of them.
+    The oracle is a linear program, which HiGHS solves. What its solution misses of the constraints is put
+    right, up to the rounding of numbers as large as the bounds. The bound that it proves does not rest on
+    HiGHS: for any Lagrange multipliers ``y <= 0`` and ``z``, no point of the polytope has a smaller
+    ``<g, v>`` than ``b_ub^T y + b_eq^T z`` plus the minimum of ``(g - A_ub^T y - A_eq^T z) v`` over the
+    bounds. Where a model has several outputs, the constraints hold for the coefficients of each of them.
 
     Parameters
     ----------
@@ -43,7 +39,8 @@ class Polytope(Constraint):
     b_eq : array of shape (n_equations,), optional
     bounds : pair of floats, or array of shape (n_features, 2)
         The lowest and the highest value of all coefficients, or of each of them. They must be finite, because
-        the proof rests on them: where a coefficient has no bound, give one that is large.
+        the proof rests on them. Where a coefficient has no bound, give one that it will not reach, but not
+        one that is larger by many powers of ten: vertices are as large as the bounds.
 
     Examples
     --------
@@ -66,13 +63,13 @@ class Polytope(Constraint):
         """Whether the zero model meets all constraints."""
         lower, upper = np.reshape(self.bounds, (-1, 2)).T
         within = bool(np.all(lower <= 0.0) and np.all(upper >= 0.0))
-        meets = self.b_ub is None or bool(np.min(self.b_ub) >= 0.0)
+        meets = self.b_ub is None or bool(np.min(self.b_ub, initial=0.0) >= 0.0)
         return within and meets and (self.b_eq is None or not np.any(self.b_eq))
 
     def check(self, shape: Shape) -> None:
         """Raise a ValueError if a parameter does not fit, or if the polytope is empty or has no bounds."""
         n_features = shape[0]
-        wanted = f"a pair of numbers, or one for each of {n_features} features"
+        wanted = f"a pair of numbers, or a pair for each of {n_features} features (not None)"
         check_numbers("bounds", self.bounds, [(2,), (n_features, 2)], wanted)
         check_crossing("bounds must be a lowest and a highest value", *np.reshape(self.bounds, (-1, 2)).T)
         for kind, matrix, limits in (("ub", self.A_ub, self.b_ub), ("eq", self.A_eq, self.b_eq)):
@@ -82,9 +79,10 @@ class Polytope(Constraint):
                 n_rows = np.shape(limits)[0] if np.ndim(limits) else 1
                 check_numbers(f"b_{kind}", limits, [(n_rows,)], "a sequence of numbers")
                 wanted = f"a matrix of shape ({n_rows}, {n_features}), a row for each number of b_{kind}"
-                check_numbers(f"A_{kind}", _dense(matrix), [(n_rows, n_features)], wanted)
-        program = _LinearProgram(self.system(n_features))
-        if program.solve(np.zeros(n_features)).status == _EMPTY:
+                check_numbers(f"A_{kind}", _unpacked(matrix), [(n_rows, n_features)], wanted)
+        system = self.system(n_features)
+        found = _LinearProgram(system).find()
+        if found is None or not system.nearly_meets(found):
             raise ValueError(
                 "The polytope is empty: no coefficients meet A_ub, b_ub, A_eq, b_eq and bounds together."
             )
@@ -92,7 +90,7 @@ class Polytope(Constraint):
     def system(self, n_features: int) -> LinearSystem:
         """Return the constraints as arrays."""
         A_ub, A_eq = (
-            np.zeros((0, n_features)) if matrix is None else _dense(matrix).astype(np.float64, copy=False)
+            np.zeros((0, n_features)) if matrix is None else np.asarray(_unpacked(matrix), dtype=np.float64)
             for matrix in (self.A_ub, self.A_eq)
         )
         b_ub, b_eq = (
@@ -119,10 +117,13 @@ class Polytope(Constraint):
     def scale_into(self, x: Array) -> Array | None:
         """Return a model that meets the constraints; None for any other."""
         system = self.system(len(x))
-        units = power_of_two(system.sizes)
-        scaled = system.scaled(units)
-        misses = [scaled.worst_miss(column / units) for column in x.reshape(len(x), -1).T]
-        return x if max(misses) <= _FEASIBLE else None
+        return x if all(system.nearly_meets(column) for column in x.reshape(len(x), -1).T) else None
+
+    def restored(self, x: Array) -> Array:
+        """Return a point next to one that misses constraints a little, and misses them by rounding only."""
+        system = self.system(len(x))
+        columns = [system.restored(column) for column in x.reshape(len(x), -1).T]
+        return np.stack(columns, axis=1).reshape(x.shape)
 
     def error_effect(self, error: Array, zero: Array) -> float:
         """Return the largest inner product of the errors with the sizes of a point within the bounds."""
@@ -144,7 +145,7 @@ class _LinearProgram:
     """
 
     def __init__(self, system: LinearSystem) -> None:
-        self._bounds = system.lower, system.upper
+        self._given = system
         self._units = power_of_two(system.sizes)
         self._system = system.scaled(self._units)
 
@@ -161,6 +162,11 @@ class _LinearProgram:
             options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
         )
 
+    def find(self) -> Array | None:
+        """Return any point of the polytope; None if there is none."""
+        found = self.solve(np.zeros(len(self._units)))
+        return None if found.x is None else self._given.restored(self._units * found.x)
+
     def minimise(self, direction: Array) -> _Found:
         """Return the best vertex, its value, and a bound that no point of the polytope is below."""
         system = self._system
@@ -170,7 +176,7 @@ class _LinearProgram:
         found = self.solve(objective)
         if found.x is None:
             raise RuntimeError(f"HiGHS could not minimise over the polytope: {found.message}")
-        atom = np.clip(self._units * found.x, *self._bounds)
+        atom = self._given.restored(self._units * found.x)
         y, z = np.minimum(found.ineqlin.marginals, 0.0), found.eqlin.marginals
         slopes = objective - system.A_ub.T @ y - system.A_eq.T @ z
         bound = system.b_ub @ y + system.b_eq @ z
@@ -181,5 +187,6 @@ class _LinearProgram:
         return _Found(atom, float((direction * atom).sum()), unit * float(bound))
 
 
-def _dense(matrix: Any) -> npt.NDArray[Any]:
-    return np.asarray(cast(Any, matrix).toarray() if sparse.issparse(matrix) else matrix)
+def _unpacked(matrix: Any) -> Any:
+    """Return what is not sparse."""
+    return cast(Any, matrix).toarray() if sparse.issparse(matrix) else matrix

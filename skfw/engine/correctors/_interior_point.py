@@ -66,8 +66,10 @@ class InteriorPoint(Corrector):
             return point
         target = x.copy()
         target[moving] += units[moving] * change
-        # Sums are rounded: a coefficient at its bound is to be there exactly.
-        target = np.clip(target, system.lower, system.upper)
+        # Where bounds are far apart, what is negligible in their units need not be so in those of the model.
+        target = system.restored(target)
+        if not system.nearly_meets(target):
+            return point
         return towards(self.problem, point, target, self.problem.data.apply(target - x))
 
 
