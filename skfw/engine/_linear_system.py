@@ -63,11 +63,11 @@ class LinearSystem:
         misses = *self._row_misses(x), self.lower - x, x - self.upper
         return float(np.concatenate(misses).max(initial=0.0))
 
-    def nearly_meets(self, x: Array) -> bool:
-        """Whether `x` is within its bounds, and misses rows by no more than rounding of what they add up."""
+    def nearly_meets(self, x: Array, tolerance: float = _ROUNDING) -> bool:
+        """Whether `x` is within its bounds, and misses rows by that share of what they add up at most."""
         sizes = (np.abs(rows) @ np.abs(x) + np.abs(limits) for rows, limits in self._rows)
         close = all(
-            bool(np.all(miss <= _ROUNDING * size))
+            bool(np.all(miss <= tolerance * size))
             for miss, size in zip(self._row_misses(x), sizes, strict=True)
         )
         return close and bool(np.all((self.lower <= x) & (x <= self.upper)))

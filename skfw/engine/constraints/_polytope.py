@@ -18,6 +18,8 @@ from ._box import check_crossing, check_numbers
 # How far from its bounds a solution of HiGHS may be, relative to the sizes of coefficients and rows; the
 # smallest that it takes.
 _TOLERANCE = 1e-10
+# A polytope is empty if what HiGHS takes for a point of it misses a row by more than this share of its size.
+_CLEARLY = 1e-11
 
 
 @final
@@ -82,7 +84,7 @@ class Polytope(Constraint):
                 check_numbers(f"A_{kind}", _unpacked(matrix), [(n_rows, n_features)], wanted)
         system = self.system(n_features)
         found = _LinearProgram(system).find()
-        if found is None or not system.nearly_meets(found):
+        if found is None or not system.nearly_meets(found, _CLEARLY):
             raise ValueError(
                 "The polytope is empty: no coefficients meet A_ub, b_ub, A_eq, b_eq and bounds together."
             )
