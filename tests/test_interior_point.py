@@ -4,6 +4,7 @@ from scipy.optimize import minimize
 
 from skfw.engine import (
     ActiveAtoms,
+    AveragePlane,
     InteriorPoint,
     LinearSystem,
     LogisticLoss,
@@ -109,6 +110,15 @@ def test_a_run_takes_few_steps(loss):
     plain = frank_wolfe(problem, max_iter=300)
     assert plain.lower_bound <= result.objective <= plain.objective
     assert result.lower_bound <= plain.objective
+
+
+def test_a_target_that_could_not_be_restored_is_not_taken(monkeypatch):
+    problem = random_problem(5)
+    newest = problem.minimise(AveragePlane.tangent(problem.null.evaluation))
+    gap = problem.null.value - newest.bound
+    assert best_corrector(problem).improve(problem.null, newest, gap) is not problem.null
+    monkeypatch.setattr(LinearSystem, "restored", lambda self, x: x + 0.5)
+    assert best_corrector(problem).improve(problem.null, newest, gap) is problem.null
 
 
 def test_fixed_coefficients_stay():

@@ -64,24 +64,33 @@ def test_bound_holds_for_any_multipliers(monkeypatch, seed):
     assert minimum.value - minimum.slack <= optimum + 1e-12
 
 
-def test_rounding_of_the_bound_is_allowed_for():
-    """The bound of huge rows that cancel, against the exact value of a point that is better than the atom."""
+def test_rounding_of_the_bound_is_allowed_for(monkeypatch):
+    """The bound that the multipliers prove in rational numbers is not smaller than the one that is used."""
     rng = np.random.default_rng(5)
-    big = rng.normal(size=5) * 1e12
-    polytope = Polytope(np.vstack([big, -big + rng.normal(size=5)]), [1e12, 1e12], bounds=(-1.0, 1.0))
-    system = polytope.system(5)
-    rows = [[Fraction(number) for number in row] for row in system.A_ub.tolist()]
-    for _ in range(20):
-        direction = rng.normal(size=5)
-        bound = _polytope._LinearProgram(system).minimise(direction).bound
-        vertex = [Fraction(number) for number in polytope.lmo(direction).atom.array.tolist()]
-        # Shrunk towards zero, which is inside, the vertex is inside too, and its value is exact.
-        inside = [number * Fraction(999_999_999_999, 1_000_000_000_000) for number in vertex]
-        for row, limit in zip(rows, system.b_ub.tolist(), strict=True):
-            assert sum(a * v for a, v in zip(row, inside, strict=True)) <= Fraction(limit)
-        value = sum(Fraction(g) * v for g, v in zip(direction.tolist(), inside, strict=True))
-        assert Fraction(bound) <= value
-        assert float(value) == pytest.approx(bound, rel=1e-6)
+    solved = []
+    monkeypatch.setattr(
+        _polytope, "linprog", lambda *args, **options: solved.append(linprog(*args, **options)) or solved[-1]
+    )
+    for _ in range(40):
+        rows = rng.normal(size=(4, 5)) * 10.0 ** rng.integers(-3, 4, size=(4, 5))
+        polytope = Polytope(rows, np.abs(rows) @ np.full(5, 0.1), bounds=(-1.0, 1.0))
+        program = _polytope._LinearProgram(polytope.system(5))
+        direction = rng.uniform(0.5, 1.0, size=5) * rng.choice([-1.0, 1.0], size=5)
+        bound = program.minimise(direction).bound
+        y = [Fraction(min(number, 0.0)) for number in solved[-1].ineqlin.marginals.tolist()]
+        scaled = program._system
+        slopes = [
+            Fraction(g) / 2 - sum(Fraction(a) * weight for a, weight in zip(column, y, strict=True))
+            for g, column in zip((2 * direction).tolist(), scaled.A_ub.T.tolist(), strict=True)
+        ]
+        exact = sum(Fraction(b) * weight for b, weight in zip(scaled.b_ub.tolist(), y, strict=True))
+        exact += sum(
+            min(slope * Fraction(low), slope * Fraction(high))
+            for slope, low, high in zip(slopes, scaled.lower.tolist(), scaled.upper.tolist(), strict=True)
+        )
+        assert program._units.tolist() == [2.0] * 5
+        assert Fraction(bound) <= 2 * exact
+        assert bound == pytest.approx(2.0 * float(exact), rel=1e-12)
 
 
 @pytest.mark.parametrize("bound", [1e2, 1e5, 1e9])
@@ -129,6 +138,7 @@ def test_entries_too_small_for_the_solver_count(corrective):
     model = HFWRegressor(polytope, fit_intercept=False, corrective=corrective, max_iter=20)
     model.fit(np.eye(400), np.full((400, 2), 3.0))
     np.testing.assert_allclose(model.coef_ @ row, 0.0, atol=1e-15)
+    assert polytope.system(400).nearly_meets(polytope.lmo(np.ones(400)).atom.array)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -136,7 +146,7 @@ def test_entries_too_small_for_the_solver_count(corrective):
 def test_coefficients_are_within_their_bounds_exactly(corrective):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 6)), rng.integers(0, 3, 300)
-    bounds = np.array([(0.1, 0.1)] + [(-0.01, 0.03)] * 5)
+    bounds = np.array([(0.1, 0.1)] + [(-1.0, 0.3)] * 5)
     for models in (Polytope([[1] * 6], [1.0], bounds=bounds), Box(*bounds.T)):
         coef = HFWLogisticRegression(models, corrective=corrective, max_iter=40).fit(X, y).coef_
         assert np.all(coef[:, 0] == 0.1)
