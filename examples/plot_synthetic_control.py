@@ -13,13 +13,14 @@ import numpy as np
 
 from skfw import HFWRegressor
 
-# Thirty regions over forty years follow three common trends. From year 25 on the first has the law.
+# Thirty regions over forty years follow three common trends, each in its own mixture. From year 25 on the
+# first has the law.
 rng = np.random.default_rng(0)
 n_regions, n_years, change = 30, 40, 25
 trends = np.cumsum(rng.normal(scale=0.6, size=(n_years, 3)), axis=0)
-outcomes = 20 + trends @ rng.dirichlet(np.ones(3), size=n_regions).T * 3
-outcomes += rng.normal(scale=0.3, size=outcomes.shape)
-effect = -2.5 * (1 - np.exp(-np.arange(n_years - change) / 5))
+outcomes = 20 + trends @ rng.dirichlet(np.full(3, 5.0), size=n_regions).T * 3
+outcomes += rng.normal(scale=0.15, size=outcomes.shape)
+effect = -3.0 * (1 - np.exp(-np.arange(n_years - change) / 5))
 outcomes[change:, 0] += effect
 years = np.arange(n_years)
 
