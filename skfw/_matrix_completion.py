@@ -578,7 +578,9 @@ class HFWMatrixCompletion(CompletedMatrixMixin, CertifiedFitMixin, RegressorMixi
 def weighted_entries(X, y, sample_weight):
     """Return the entries that have a weight, their values, and the weights."""
     weights = as_sample_weight(sample_weight, len(y))
-    kept = slice(None) if weights.all() else weights > 0.0
+    # What is nothing beside the sum of all has no weight either.
+    counts = relative_weights(weights) / len(weights) > 0.0
+    kept = slice(None) if counts.all() else counts
     return X[kept], y[kept], weights[kept]
 
 

@@ -22,6 +22,7 @@ from skfw.engine import (
     design_matrix,
     frank_wolfe,
 )
+from skfw.engine.correctors._factor_newton import _shrunk
 
 SHAPES = {"tall": (60, 5), "wide": (15, 25), "deficient": (40, 12)}
 
@@ -323,3 +324,9 @@ def test_nothing_to_win():
     assert improve(best_corrector(p), p.null) is p.null
     useless = Problem(make_loss("squared", X, weights, True), design_matrix(0.0 * X, 4), NuclearBall(1.0))
     assert improve(best_corrector(useless), useless.null) is useless.null
+
+
+def test_huge_singular_values_are_shrunk():
+    np.testing.assert_array_equal(_shrunk(np.array([1e308, 1e308, 1.0])), [0.5, 0.5, 0.0])
+    np.testing.assert_array_equal(_shrunk(np.array([1.7e308] * 4)), np.full(4, 0.25))
+    np.testing.assert_allclose(_shrunk(np.array([0.9, 0.5, 0.1])), [0.7, 0.3, 0.0])

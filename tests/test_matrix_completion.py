@@ -760,3 +760,16 @@ def test_noise_ends(radius):
     assert model.n_iter_ < 30
     assert model.implicit_ == "none"
     check_certificate(model, ENTRIES, noise)
+
+
+@pytest.mark.parametrize("biases", ["mean", "columns", "both"])
+def test_weights_that_are_nothing_beside_the_others(biases):
+    """Divided by the largest, they are zero: so are their entries left out."""
+    rng = np.random.default_rng(0)
+    X, y = np.argwhere(np.ones((5, 4))), rng.normal(size=20)
+    weights = np.where(X[:, 1] == 3, 1e-300, 1e200)
+    model = HFWMatrixCompletion(2.0, biases=biases, implicit="none", random_state=0).fit(X, y, weights)
+    known = X[:, 1] != 3
+    same = HFWMatrixCompletion(2.0, biases=biases, implicit="none", random_state=0)
+    same.fit(X[known], y[known], weights[known])
+    np.testing.assert_array_equal(model.predict(X[known]), same.predict(X[known]))

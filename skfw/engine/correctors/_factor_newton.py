@@ -79,10 +79,10 @@ class _Spectrum:
 
 def _shrunk(values: Array) -> Array:
     """Return the nearest non-negative numbers with a sum of at most one; `values` descend."""
-    if values.sum() <= 1.0:
+    if values[0] <= 1.0 and values.sum() <= 1.0:
         return values
-    # Less the largest: so that the sum is not lost in numbers far beyond it.
-    values = values - values[0]
+    # Less the largest: so that the sum is not lost in numbers far beyond it. What is one below ends at zero.
+    values = np.maximum(values - values[0], -1.0)
     excess = (np.cumsum(values) - 1.0) / np.arange(1, len(values) + 1)
     result: Array = np.maximum(values - excess[np.flatnonzero(values > excess)[-1]], 0.0)
     return result
@@ -167,6 +167,8 @@ class FactorNewton(Corrector):
         step = inner(gradient, gradient) / curvature if curvature > 0.0 else np.inf
         aim = point.x / self._units - step * gradient
         left, values, right = np.linalg.svd(aim, full_matrices=False)
+        if not np.isfinite(values).all():
+            return point
         return self._towards(point, (left * _shrunk(values)) @ right)
 
     def _inside(self, model: _Model, spectrum: _Spectrum, matrix: Array, size: float) -> Array | None:
