@@ -242,7 +242,7 @@ def test_the_oracle_is_asked_for_a_fraction_of_the_gap():
     gaps = np.append(
         trace["objective"][0], np.minimum.accumulate(trace["objective"])[1:] - trace["lower_bound"][:-1]
     )
-    np.testing.assert_allclose([hint.accuracy for hint in oracle.hints], 0.25 * gaps, rtol=1e-9)
+    np.testing.assert_allclose([hint.accuracy for hint in oracle.hints], 0.1 * gaps, rtol=1e-9)
 
 
 def counting(data_class):

@@ -10,10 +10,11 @@ from scipy.linalg import qr
 
 from .._protocols import Array, FactorMap
 from .._sums import TINY
+from .._threads import BLOCK, add_up, map_blocks, row_blocks
 
-# Eigenvectors that are treated by themselves. They are found by this many rounds of subspace iteration, and
-# followed by one round whenever the preconditioner is renewed.
-_LARGEST, _FIRST_ROUNDS = 16, 3
+# Eigenvectors that are treated by themselves. They are found by this many products of subspace iteration, and
+# followed by one product whenever the preconditioner is renewed.
+_LARGEST, _FIRST_ROUNDS = 16, 4
 # What is added is at least this multiple of the median, which a few features of a large size do not change.
 _SHIFT = 0.03
 
@@ -38,6 +39,7 @@ class Stiffness:
     def __init__(self, factor_map: FactorMap, rng: np.random.Generator) -> None:
         self._map, self._rng = factor_map, rng
         self._vectors: Array | None = None
+        self._images: Array | None = None
 
     def renew(self, curvatures: Array, gram: Array, squares: Array, multiplier: float) -> None:
         """Have the weights of the rows, the Gram matrix, and the second derivative of the factors' norm.
@@ -49,7 +51,10 @@ class Stiffness:
         ridge = max(multiplier, _SHIFT * float(np.median(diagonal / squares)), TINY) * squares
         shares, basis = np.linalg.eigh(gram * (len(gram) / max(float(np.trace(gram)), TINY)))
         shares = np.maximum(shares, 0.0)
-        self._basis, self._root = basis, 1.0 / np.sqrt(shares * diagonal + ridge)
+        root = shares * diagonal  # in place from here: it is as large as the factors
+        root += ridge
+        np.sqrt(root, out=root)
+        self._basis, self._root = basis, np.divide(1.0, root, out=root)
         if self._map.is_identity:
             return
         largest = self._largest_eigenvalues(curvatures, 1.0 / np.sqrt(diagonal))
@@ -63,22 +68,36 @@ class Stiffness:
         def image(vectors: Array) -> Array:
             return scale * self._map.adjoint(curvatures * self._map.apply(scale * vectors))
 
-        vectors, n_rounds = self._vectors, 1
-        if vectors is None:
+        images, n_rounds = self._images, 1
+        if images is None:
             size = len(scale), min(_LARGEST, len(scale))
-            vectors, n_rounds = self._rng.standard_normal(size), _FIRST_ROUNDS
-        basis: npt.NDArray[Any] = vectors.astype(scale.dtype)
+            images, n_rounds = self._rng.standard_normal(size), _FIRST_ROUNDS
         for _ in range(n_rounds):
-            basis = qr(image(basis), mode="economic")[0]
-        values, rotation = np.linalg.eigh(basis.T @ image(basis))
-        self._vectors = np.asarray(basis @ rotation)
+            basis: npt.NDArray[Any] = qr(images.astype(scale.dtype), mode="economic")[0]
+            images = image(basis)
+        values, rotation = np.linalg.eigh(basis.T @ images)
+        self._images, self._vectors = images, np.asarray(basis @ rotation)
         return np.asarray(values[:, np.newaxis])
 
     def solve(self, slope: Array) -> Array:
         """Return the approximate inverse times a slope."""
-        result = slope @ self._basis
-        result *= self._root
-        if self._vectors is not None:
-            result += self._vectors @ (self._excess * (self._vectors.T @ result))
-        result *= self._root
-        return np.asarray(result @ self._basis.T)
+        basis, root, vectors = self._basis, self._root, self._vectors
+        blocks = row_blocks(len(slope), max(BLOCK // max(len(basis), 1), 1))
+
+        def rotated(part: slice) -> Array:
+            return np.asarray(np.dot(slope[part], basis) * root[part])
+
+        turned = map_blocks(rotated, blocks)
+        if vectors is not None:
+            largest = add_up(
+                np.dot(vectors[part].T, block) for part, block in zip(blocks, turned, strict=True)
+            )
+            largest *= self._excess
+
+        def solved(number: int) -> Array:
+            result, part = turned[number] * root[blocks[number]], blocks[number]
+            if vectors is not None:
+                result += np.dot(vectors[part], largest) * root[part]
+            return np.asarray(np.dot(result, basis.T))
+
+        return np.concatenate(map_blocks(solved, range(len(blocks))))
