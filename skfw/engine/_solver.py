@@ -32,9 +32,9 @@ from ._steps import LineSearch
 from ._threads import thread_pool
 from ._trace import Trace
 
-# An iterative oracle is asked for a slack of at most this fraction of the gap before it, which is often twice
-# that after it: all of the slack is missing in the bound. With 0.25 completion of MovieLens takes an iteration
-# more, and 1.0 to 1.5 times as long; with 0.05 the oracle takes what the iterations save.
+# An iterative oracle is asked for a slack of at most this fraction of the gap before it, which is often
+# twice that after it: all of the slack is missing in the bound. With 0.25 completion of MovieLens takes an
+# iteration more, and 1.0 to 1.5 times as long; with 0.05 the oracle takes what the iterations save.
 _ORACLE_SHARE = 0.1
 # A corrected run ends when its gap has not become smaller for this many iterations.
 _PATIENCE = 20
