@@ -364,12 +364,17 @@ class _Run:
         Predictions that were updated along lines keep the rounding errors of all that was added to them, even
         where it has cancelled since.
         """
-        best, data = self.best, self.problem.data
-        x = self.problem.constraint.restored(data.compressed(best.x))
-        afresh = self.problem.point(x, data.apply(x), best.evaluation)
-        self.best = min(afresh, self.start, key=lambda point: point.value)
+        best, start = self.best, self.start
+        self.best = self._afresh(best)
+        if start is not best and start.value < self.best.value:
+            self.best = min(self.best, self._afresh(start), key=lambda point: point.value)
         if self.point is best:
-            self.point = afresh
+            self.point = self.best
+
+    def _afresh(self, point: Point) -> Point:
+        data = self.problem.data
+        x = self.problem.constraint.restored(data.compressed(point.x))
+        return self.problem.point(x, data.apply(x), point.evaluation)
 
     def _segment(self) -> Segment:
         step = self.momentum.step(self.choice.clock)
