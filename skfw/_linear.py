@@ -94,14 +94,19 @@ class LinearFitMixin(CertifiedFitMixin):
         self._check_params()
         X, y, seen = validated(self, X, y, **DESIGN, **self._target_options)
         problem, coding = self._prepare(X, y, sample_weight)
-        radius = self._fitted_radius(problem, coding, total_weight(y, sample_weight))
-        problem = problem.within(self._constraint(radius / coding.radius_unit))
         with self._callbacks(X, y, sample_weight, seen) as report:
-            start = self._start(problem, coding)
-            certificate = self._solve_coded(problem, coding, start, report=report, began=began)
-            set_fitted(self, seen | {"radius_": radius} | certificate.attributes)
+            n_samples = total_weight(y, sample_weight)
+            certificate = self._fit_problem(problem, coding, n_samples, seen, report=report, began=began)
         conclude(type(self).__name__, certificate)
         return self
+
+    def _fit_problem(self, problem, coding, n_samples, seen, **options):
+        """Solve a problem, and set all attributes of the fit, those `seen` in the data too."""
+        radius = self._fitted_radius(problem, coding, n_samples)
+        problem = problem.within(self._constraint(radius / coding.radius_unit))
+        certificate = self._solve_coded(problem, coding, self._start(problem, coding), **options)
+        set_fitted(self, seen | {"radius_": radius} | certificate.attributes)
+        return certificate
 
     @property
     def _remedy(self):

@@ -260,7 +260,7 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         else:
             loss = MultinomialLoss(labels, len(classes), weights, self.fit_intercept)
             design = design_matrix(X, n_outputs=len(classes))
-        return Problem(loss, design, self._constraint(1.0)), _ClassCoding(classes, X.dtype)
+        return Problem(loss, design, self._constraint(1.0)), ClassCoding(classes, X.dtype)
 
     def _weights(self, y, sample_weight):
         """Return the weights of the samples with those of their classes; they sum to one."""
@@ -284,7 +284,7 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
 
 
 @dataclass(frozen=True)
-class _ClassCoding:
+class ClassCoding:
     """Between the models of the engine and the fitted attributes of a classifier."""
 
     classes: np.ndarray

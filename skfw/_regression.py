@@ -213,11 +213,7 @@ class HFWRegressor(RegressorPredictionMixin, LinearFitMixin, RegressorMixin, Bas
             X, y, weights = X[weights > 0.0], y[weights > 0.0], weights[weights > 0.0]
         targets = y.astype(np.float64)
         self._check_targets(targets)
-        # Units in which nothing overflows or underflows; powers of two, so that nothing is rounded. A set of
-        # one's own has numbers in the unit of the targets.
-        unit = _power_of_two(targets) if isinstance(self.constraint, str) else 1.0
-        if self.loss == "poisson":
-            unit = _power_of_two(targets) if self.fit_intercept else 1.0
+        unit = self._target_unit(targets)
         # Of a constant target nothing is left, not even the rounding of its mean.
         origin = np.where(np.ptp(targets, axis=0) == 0.0, targets[0], 0.0)
         if self.loss == "poisson" or not self.fit_intercept:
@@ -225,8 +221,17 @@ class HFWRegressor(RegressorPredictionMixin, LinearFitMixin, RegressorMixin, Bas
         losses = self._losses(targets - origin, weights, unit, self.fit_intercept)
         design = design_matrix(X, n_outputs=None if len(losses) == 1 else len(losses))
         loss = losses[0] if len(losses) == 1 else SeveralTargets(tuple(losses))
-        coding = _TargetCoding(y.ndim == 2, X.dtype, origin, unit, self.loss == "poisson")
+        coding = TargetCoding(y.ndim == 2, X.dtype, origin, unit, self.loss == "poisson")
         return Problem(loss, design, self._constraint(1.0)), coding
+
+    def _target_unit(self, targets):
+        """Return a unit in which nothing overflows or underflows; a power of two, so that nothing is rounded.
+
+        A set of one's own has numbers in the unit of the targets.
+        """
+        if self.loss == "poisson":
+            return _power_of_two(targets) if self.fit_intercept else 1.0
+        return _power_of_two(targets) if isinstance(self.constraint, str) else 1.0
 
     def _check_targets(self, targets):
         if self.loss != "poisson":
@@ -259,7 +264,7 @@ def _power_of_two(values):
 
 
 @dataclass(frozen=True)
-class _TargetCoding:
+class TargetCoding:
     """Between the models of the engine and the fitted attributes of a regressor.
 
     `origin` is what was subtracted from the targets, and `unit` what they were divided by.

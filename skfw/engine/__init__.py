@@ -33,6 +33,7 @@ from ._protocols import (
     StepRule,
 )
 from ._sampling import sample_start
+from ._shards import Handle, Here, Pieces, Runner, ShardVector
 from ._solver import Interrupted, Result, State, frank_wolfe
 from ._steps import Directional, LineSearch, ParameterFree, Smooth
 from ._threads import thread_pool
@@ -64,10 +65,12 @@ from .data import (
     DenseDesign,
     DesignMatrix,
     EntryMatrix,
+    Extent,
     FeaturedEntries,
     FeatureMap,
     MappedMatrix,
     ObservedEntries,
+    ShardedDesign,
     SparseDesign,
     design_matrix,
     products_at,
@@ -81,6 +84,7 @@ from .losses import (
     PoissonLoss,
     SeparableLoss,
     SeveralTargets,
+    ShardedLoss,
     SquaredLoss,
 )
 
@@ -99,6 +103,7 @@ __all__ = [
     "HuberLoss",
     "PoissonLoss",
     "SeveralTargets",
+    "ShardedLoss",
     "BiasedSquaredLoss",
     "Evaluation",
     "Hessian",
@@ -109,6 +114,8 @@ __all__ = [
     "DesignMatrix",
     "DenseDesign",
     "SparseDesign",
+    "ShardedDesign",
+    "Extent",
     "Entries",
     "PlainEntries",
     "ObservedEntries",
@@ -173,6 +180,11 @@ __all__ = [
     "FactorNewton",
     "sample_start",
     "thread_pool",
+    "Runner",
+    "Here",
+    "Pieces",
+    "Handle",
+    "ShardVector",
     "check_constraint",
     "check_loss",
     "AveragePlane",

@@ -5,15 +5,18 @@ from ._entry_matrix import EntryMatrix
 from ._feature_map import FeatureMap
 from ._featured_entries import FeaturedEntries, MappedMatrix
 from ._observed_entries import ObservedEntries, products_at
+from ._sharded_design import Extent, ShardedDesign
 
 __all__ = [
     "DenseDesign",
     "DesignMatrix",
     "EntryMatrix",
+    "Extent",
     "FeatureMap",
     "FeaturedEntries",
     "MappedMatrix",
     "ObservedEntries",
+    "ShardedDesign",
     "SparseDesign",
     "design_matrix",
     "products_at",

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from .. import _costs
 from .._eigenvalues import largest_eigenvalue, start_noise
-from .._protocols import Array, Design
+from .._protocols import Array, Design, Rows, SampleVector
 from .._sums import TINY, sum_error
 from .._threads import BLOCK, add_up, map_blocks, row_blocks
 
@@ -67,19 +67,29 @@ class DesignMatrix(Design):
         self.shape, self.n_outputs = shape, n_outputs
 
     @abstractmethod
-    def subset(self, rows: npt.NDArray[np.intp]) -> DesignMatrix:
+    def restrict(self, features: npt.NDArray[np.intp]) -> DesignMatrix:
+        """Return the design of some of the features."""
+
+    @abstractmethod
+    def rows(self, places: Rows) -> Any:
+        """Return some of the rows, as an array or a sparse matrix."""
+
+    def subset(self, rows: Rows) -> DesignMatrix:
         """Return the design of some of the samples."""
+        return design_matrix(self.rows(rows), self.n_outputs)
 
     @abstractmethod
     def _find_largest_values(self) -> Array:
         """Return the largest absolute value of each feature."""
 
+    @property
     @abstractmethod
-    def _n_terms(self) -> int | npt.NDArray[np.intp]:
-        """Return how many products an entry of the adjoint is a sum of."""
+    def n_terms(self) -> int | npt.NDArray[np.intp]:
+        """How many products an entry of the adjoint is a sum of, for each feature."""
 
     @cached_property
-    def _largest_values(self) -> Array:
+    def largest_values(self) -> Array:
+        """The largest absolute value of each feature."""
         return self._find_largest_values()
 
     def zeros(self) -> Array:
@@ -90,21 +100,21 @@ class DesignMatrix(Design):
         """Return the number of nonzeros."""
         return int(np.count_nonzero(x))
 
-    def apply_rank_one(self, left: Array, right: Array) -> Array:
+    def apply_rank_one(self, left: Array, right: Array) -> SampleVector:
         """Return ``(X left) right^T``."""
         return np.outer(self.apply(left), right)
 
     def adjoint_size(self) -> Array:
         """Return the largest feature values."""
-        return self._for_outputs(self._largest_values)
+        return self._for_outputs(self.largest_values)
 
     def adjoint_error(self, size: float) -> Array:
         """Return the largest feature values, times the rounding error of a sum over the samples."""
-        return self._for_outputs(size * sum_error(self._n_terms()) * self._largest_values + TINY)
+        return self._for_outputs(size * sum_error(self.n_terms) * self.largest_values + TINY)
 
-    def squared_norm(self, weights: Array) -> float:
+    def squared_norm(self, weights: SampleVector) -> float:
         """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
-        scale = float(self._largest_values.max(initial=0.0))
+        scale = float(self.largest_values.max(initial=0.0))
         if scale == 0.0:
             return 0.0
         found = largest_eigenvalue(
@@ -116,14 +126,22 @@ class DesignMatrix(Design):
         return found.upper * scale * scale
 
     @cached_property
-    def sample(self) -> tuple[npt.NDArray[np.intp], DesignMatrix] | None:
+    def sample(self) -> tuple[Rows, DesignMatrix] | None:
         """Some rows at random, and the design they give; None if there are not many."""
-        n_samples, n_features = self.shape
-        size = n_samples // _ONE_IN
-        if size < max(_MANY_SAMPLES, n_features):
+        if self.sample_size < self.fewest_samples:
             return None
-        rows = np.sort(np.random.default_rng(0).choice(n_samples, size, replace=False))
+        rows = np.sort(np.random.default_rng(0).choice(self.shape[0], self.sample_size, replace=False))
         return rows, self.subset(rows)
+
+    @property
+    def sample_size(self) -> int:
+        """How many rows a sample has."""
+        return self.shape[0] // _ONE_IN
+
+    @property
+    def fewest_samples(self) -> int:
+        """How many rows it has at least, or there is none."""
+        return max(_MANY_SAMPLES, self.shape[1])
 
     def _with_outputs(self, length: int) -> tuple[int, ...]:
         return (length,) if self.n_outputs is None else (length, self.n_outputs)
@@ -170,9 +188,9 @@ class DenseDesign(DesignMatrix):
         """Return ``X^T residual``."""
         return add_up(map_blocks(lambda rows: np.dot(self._float64(rows).T, residual[rows]), self._blocks))
 
-    def subset(self, rows: npt.NDArray[np.intp]) -> DenseDesign:
-        """Return the design of some of the samples."""
-        return DenseDesign(self._X[rows], self.n_outputs)
+    def rows(self, places: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        """Return some of the rows."""
+        return self._X[places]
 
     def restrict(self, features: npt.NDArray[np.intp]) -> DenseDesign:
         """Return the design of some of the features."""
@@ -210,7 +228,9 @@ class DenseDesign(DesignMatrix):
 
         return np.asarray(np.max(map_blocks(largest, self._blocks), axis=0), dtype=np.float64)
 
-    def _n_terms(self) -> int:
+    @property
+    def n_terms(self) -> int:
+        """How many products an entry of the adjoint is a sum of."""
         return self.shape[0]
 
     def _float64(self, rows: slice) -> Array:
@@ -252,9 +272,9 @@ class SparseDesign(DesignMatrix):
         """Return ``X^T residual``."""
         return np.asarray(self._transposed @ residual)
 
-    def subset(self, rows: npt.NDArray[np.intp]) -> SparseDesign:
-        """Return the design of some of the samples."""
-        return SparseDesign(self._rows[rows], self.n_outputs)
+    def rows(self, places: npt.NDArray[np.intp]) -> Any:
+        """Return some of the rows."""
+        return self._rows[places]
 
     def restrict(self, features: npt.NDArray[np.intp]) -> SparseDesign:
         """Return the design of some of the features."""
@@ -306,7 +326,7 @@ class SparseDesign(DesignMatrix):
 
     def _find_largest_values(self) -> Array:
         largest = np.zeros(self.shape[1])
-        filled = np.flatnonzero(self._n_terms())
+        filled = np.flatnonzero(self.n_terms)
         if len(filled):
             data, starts = self._columns.data, self._columns.indptr[filled]
             largest[filled] = np.maximum(
@@ -314,7 +334,9 @@ class SparseDesign(DesignMatrix):
             )
         return largest
 
-    def _n_terms(self) -> npt.NDArray[np.intp]:
+    @property
+    def n_terms(self) -> npt.NDArray[np.intp]:
+        """How many products an entry of the adjoint is a sum of, for each feature."""
         return np.asarray(np.diff(self._columns.indptr))
 
 

@@ -8,6 +8,7 @@ from ._multinomial import MultinomialLoss
 from ._poisson import PoissonLoss
 from ._separable import SeparableLoss
 from ._several_targets import SeveralTargets
+from ._sharded import ShardedLoss
 from ._squared import SquaredLoss
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "PoissonLoss",
     "SeparableLoss",
     "SeveralTargets",
+    "ShardedLoss",
     "SquaredLoss",
 ]

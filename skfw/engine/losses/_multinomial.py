@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, final
@@ -191,6 +192,17 @@ class MultinomialLoss(Loss):
         if len(np.unique(labels)) < self.n_classes:
             return None
         return replace(self, labels=labels, weights=normalised(self.weights[rows]))
+
+    def some(self, rows: npt.NDArray[np.intp]) -> MultinomialLoss:
+        """Return the loss of some of the samples, with the weights that they have."""
+        return replace(self, labels=self.labels[rows], weights=self.weights[rows])
+
+    def joined(self, others: Sequence[MultinomialLoss], fit_intercept: bool) -> MultinomialLoss | None:
+        """Return the loss of these and other samples, with weights that sum to one, if all classes occur."""
+        labels = np.concatenate([self.labels, *(each.labels for each in others)])
+        weights = np.concatenate([self.weights, *(each.weights for each in others)])
+        whole = replace(self, labels=labels, weights=weights, fit_intercept=fit_intercept)
+        return whole.subset(np.arange(len(labels)))
 
 
 @final

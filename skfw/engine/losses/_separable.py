@@ -9,6 +9,7 @@ not constrained. Newton's method leaves a sum of the order of rounding; `_balanc
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -199,6 +200,16 @@ class SeparableLoss(Loss):
     def subset(self, rows: npt.NDArray[np.intp]) -> Self | None:
         """Return the loss of some of the samples."""
         return replace(self, targets=self.targets[rows], weights=normalised(self.weights[rows]))
+
+    def some(self, rows: npt.NDArray[np.intp]) -> Self:
+        """Return the loss of some of the samples, with the weights that they have."""
+        return replace(self, targets=self.targets[rows], weights=self.weights[rows])
+
+    def joined(self, others: Sequence[Self], fit_intercept: bool) -> Self:
+        """Return the loss of these and other samples, with weights that sum to one."""
+        targets = np.concatenate([self.targets, *(each.targets for each in others)])
+        weights = np.concatenate([self.weights, *(each.weights for each in others)])
+        return replace(self, targets=targets, weights=normalised(weights), fit_intercept=fit_intercept)
 
 
 def normalised(weights: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -103,6 +104,15 @@ class SeveralTargets(Loss):
         found = [loss.subset(rows) for loss in self.columns]
         columns = tuple(loss for loss in found if loss is not None)
         return SeveralTargets(columns) if len(columns) == len(found) else None
+
+    def some(self, rows: npt.NDArray[np.intp]) -> SeveralTargets:
+        """Return the loss of some of the samples, with the weights that they have."""
+        return SeveralTargets(tuple(loss.some(rows) for loss in self.columns))
+
+    def joined(self, others: Sequence[SeveralTargets], fit_intercept: bool) -> SeveralTargets:
+        """Return the loss of these and other samples, with weights that sum to one."""
+        columns = zip(self.columns, *(each.columns for each in others), strict=True)
+        return SeveralTargets(tuple(first.joined(rest, fit_intercept) for first, *rest in columns))
 
 
 @final

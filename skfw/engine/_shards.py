@@ -1,0 +1,290 @@
+"""Rows in blocks: sample vectors whose parts stay with their blocks, and who computes with them.
+
+A `Runner` applies a function to all blocks and adds up what comes back. Where the blocks are, and whether
+they are in memory at all, is its business alone. What crosses between the caller and the blocks are models
+and directions, one number a feature, and sums.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+# A handle is whatever a runner keeps of a block: the block itself, or the name of where it is.
+Handle = Any
+Path: TypeAlias = tuple[str | int, ...]
+# As many sums as are added up at once.
+_FAN_IN = 16
+
+
+class Pieces:
+    """Something that there is one of for each block.
+
+    Parameters
+    ----------
+    handles : sequence of handles
+    path : tuple of keys
+        Which part of what the handles stand for, where that is a dictionary, or a dictionary of these.
+    """
+
+    def __init__(self, handles: Sequence[Handle], path: Path = ()) -> None:
+        self.handles, self.path = tuple(handles), path
+
+    def part(self, key: str) -> Pieces:
+        """Return one of several parts."""
+        return Pieces(self.handles, (*self.path, key))
+
+    def of_blocks(self, numbers: Sequence[int]) -> Pieces:
+        """Return the pieces of some of the blocks."""
+        return Pieces([self.handles[k] for k in numbers], self.path)
+
+
+@final
+class Deferred(Pieces):
+    """Pieces that are computed, by the task that first needs them, from the arguments of a function."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        super().__init__(())
+        self.function, self.arguments = function, arguments
+
+    def settle(self, handles: Sequence[Handle], number: int) -> None:
+        """Have the pieces where they were computed."""
+        self.handles, self.path, self.arguments = tuple(handles), (number,), ()
+
+
+@final
+class ShardVector:
+    """One number, or one row of numbers, for each sample, with its parts where the blocks are.
+
+    It is a sum of multiples of pieces. Sums and multiples of vectors are computed where a vector is used, and
+    not before.
+
+    Parameters
+    ----------
+    terms : dict of Pieces to float
+    """
+
+    __slots__ = ("terms",)
+    __array_ufunc__ = None  # NumPy's numbers leave products to this class
+
+    def __init__(self, terms: dict[Pieces, float]) -> None:
+        self.terms = terms
+
+    @classmethod
+    def of(cls, pieces: Pieces) -> ShardVector:
+        """Return the vector with these parts."""
+        return cls({pieces: 1.0})
+
+    def __add__(self, other: ShardVector) -> ShardVector:
+        terms = dict(self.terms)
+        for pieces, factor in other.terms.items():
+            terms[pieces] = terms.get(pieces, 0.0) + factor
+        return ShardVector(terms)
+
+    def __sub__(self, other: ShardVector) -> ShardVector:
+        return self + (-1.0) * other
+
+    def __rmul__(self, number: float) -> ShardVector:
+        return ShardVector({pieces: float(number) * factor for pieces, factor in self.terms.items()})
+
+    def __truediv__(self, number: float) -> ShardVector:
+        return ShardVector({pieces: factor / float(number) for pieces, factor in self.terms.items()})
+
+
+class Runner(ABC):
+    """Applies functions to blocks, each where it is.
+
+    Attributes
+    ----------
+    latency : float
+        Rough seconds that it takes to have anything computed and brought back.
+    """
+
+    latency: float = 0.0
+
+    @abstractmethod
+    def run(
+        self, function: Callable[..., Any], shared: Any, pieces: Sequence[Sequence[Handle]]
+    ) -> tuple[Handle, ...]:
+        """Return handles of ``function(shared, *parts)`` for each block.
+
+        Each of `pieces` has a handle for each block, and the function is given what these stand for.
+        """
+
+    @abstractmethod
+    def submit(self, function: Callable[..., Any], handles: Sequence[Handle]) -> Handle:
+        """Return the handle of a function of a list of what these handles stand for."""
+
+    @abstractmethod
+    def spread(self, parts: Sequence[Any]) -> tuple[Handle, ...]:
+        """Return handles of parts that are given, one for each block."""
+
+    @abstractmethod
+    def gather(self, handles: Sequence[Handle]) -> list[Any]:
+        """Return what handles stand for."""
+
+    def map(self, function: Callable[..., Any], *arguments: Any) -> Pieces:
+        """Apply a function to the parts that arguments have of each block; others are the same for all."""
+        plan = _Plan()
+        template = [plan.place(argument) for argument in arguments]
+        handles = self.run(_call, (function, template, plan.steps), plan.pieces)
+        for number, deferred in enumerate(plan.deferred):
+            deferred.settle(handles, number)
+        return Pieces(handles, (_RESULT,) if plan.deferred else ())
+
+    def sums(self, function: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+        """Return the sums over the blocks of the numbers and arrays that a function returns as a tuple."""
+        return self.added(self.map(function, *arguments))
+
+    def added(self, pieces: Pieces) -> tuple[Any, ...]:
+        """Return the sums over the blocks of tuples of numbers and arrays, added up a few at a time."""
+        add, level = _Adder(pieces.path), list(pieces.handles)
+        while True:
+            level = [self.submit(add, level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
+            if len(level) == 1:
+                found: tuple[Any, ...] = self.gather(level)[0]
+                return found
+            add = _Adder()
+
+    def parts(self, pieces: Pieces) -> list[Any]:
+        """Return the parts of all blocks."""
+        if pieces.path:
+            pieces = self.map(_same, pieces)
+        return self.gather(pieces.handles)
+
+
+@final
+class Here(Runner):
+    """Computes in this process, block by block: one block at a time is in use."""
+
+    def run(
+        self, function: Callable[..., Any], shared: Any, pieces: Sequence[Sequence[Handle]]
+    ) -> tuple[Handle, ...]:
+        return tuple(function(shared, *parts) for parts in zip(*pieces, strict=True))
+
+    def submit(self, function: Callable[..., Any], handles: Sequence[Handle]) -> Handle:
+        return function(handles)
+
+    def spread(self, parts: Sequence[Any]) -> tuple[Handle, ...]:
+        return tuple(parts)
+
+    def gather(self, handles: Sequence[Handle]) -> list[Any]:
+        return list(handles)
+
+
+@final
+@dataclass(frozen=True)
+class _Adder:
+    """Adds tuples of numbers and arrays, entry by entry."""
+
+    path: Path = ()
+
+    def __call__(self, found: Sequence[Any]) -> tuple[Any, ...]:
+        tuples = [_at_path(each, self.path) for each in found]
+        return tuple(reduce(np.add, numbers) for numbers in zip(*tuples, strict=True))
+
+
+class _Plan:
+    """What the tasks of a pass do: which pieces they are given, and what they compute of them beforehand.
+
+    Attributes
+    ----------
+    pieces : list of sequences of handles
+    steps : list of tuples of a function and its arguments
+        For each of the deferred pieces that are needed, after those that it needs itself.
+    deferred : list of Deferred
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[Sequence[Handle]] = []
+        self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
+        self.deferred: list[Deferred] = []
+
+    def place(self, argument: Any) -> Any:
+        """Return what stands for an argument in the tasks."""
+        if isinstance(argument, ShardVector):
+            return _Sum(tuple((factor, self._place(pieces)) for pieces, factor in argument.terms.items()))
+        return self._place(argument) if isinstance(argument, Pieces) else argument
+
+    def _place(self, pieces: Pieces) -> _Part | _Step:
+        if not isinstance(pieces, Deferred) or pieces.handles:
+            self.pieces.append(pieces.handles)
+            return _Part(len(self.pieces) - 1, pieces.path)
+        if pieces not in self.deferred:
+            step = pieces.function, [self.place(argument) for argument in pieces.arguments]
+            self.steps.append(step)
+            self.deferred.append(pieces)
+        return _Step(self.deferred.index(pieces))
+
+
+@final
+@dataclass(frozen=True)
+class _Part:
+    """Stands for a piece that a task is given."""
+
+    number: int
+    path: Path
+
+
+@final
+@dataclass(frozen=True)
+class _Step:
+    """Stands for a piece that a task computes beforehand."""
+
+    number: int
+
+
+@final
+@dataclass(frozen=True)
+class _Sum:
+    """Stands for a sum of multiples of pieces."""
+
+    terms: tuple[tuple[float, _Part | _Step], ...]
+
+
+_RESULT = "result"
+
+
+def _call(shared: tuple[Callable[..., Any], list[Any], list[Any]], *pieces: Any) -> Any:
+    """Call a function with arguments that are put together from pieces, and keep what was deferred."""
+    function, template, steps = shared
+    done: list[Any] = []
+
+    def found(place: Any) -> Any:
+        if isinstance(place, _Sum):
+            return _combined([(factor, found(term)) for factor, term in place.terms])
+        if isinstance(place, _Step):
+            return done[place.number]
+        if isinstance(place, _Part):
+            return _at_path(pieces[place.number], place.path)
+        return place
+
+    for step, arguments in steps:
+        done.append(step(*map(found, arguments)))
+    result = function(*map(found, template))
+    return {_RESULT: result} | dict(enumerate(done)) if steps else result
+
+
+def _at_path(piece: Any, path: Path) -> Any:
+    for key in path:
+        piece = piece[key]
+    return piece
+
+
+def _combined(parts: list[tuple[float, Any]]) -> Any:
+    (factor, first), *others = parts
+    if not others and factor == 1.0:
+        return first
+    result = factor * first
+    for factor, part in others:
+        result += factor * part
+    return result
+
+
+def _same(part: Any) -> Any:
+    return part

@@ -1,0 +1,396 @@
+"""Losses of samples in blocks, with the intercept profiled out over all of them.
+
+A block's loss has no intercept of its own: it is the sum of its samples' weighted losses, evaluated at
+predictions that the intercept was added to. Values, planes and second derivatives of blocks add up. The best
+intercept is found by Newton's method, whose steps are sums over the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, Self, final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+
+from .._protocols import Array, Design, Evaluation, Hessian, Loss
+from .._shards import Deferred, Pieces, Runner, ShardVector
+from .._sums import TINY, UNIT_ROUNDOFF
+from ._hessians import DiagonalHessian
+
+# The intercept is good enough when the residual sums to this fraction of its size: each step of Newton's
+# method is a pass over all samples, and what is left is balanced by other planes.
+_ENOUGH, _NEWTON_STEPS = 1e-12, 60
+# Each time that a step leads uphill, it is made this much shorter.
+_BACKTRACK = 0.25
+# How often planes aside are looked for further out.
+_DOUBLINGS = 60
+# Planes whose residuals sum to zero up to this fraction of their sizes do so but for rounding.
+_BALANCED = 64.0 * UNIT_ROUNDOFF
+
+
+class BlockLoss(Protocol):
+    """What is asked of the loss of a block, beside what is asked of any loss."""
+
+    def some(self, rows: npt.NDArray[np.intp]) -> Self:
+        """Return the loss of some of the samples, with the weights that they have."""
+        ...
+
+    def joined(self, others: Sequence[Self], fit_intercept: bool) -> Loss | None:
+        """Return the loss of these and other samples, with weights that sum to one."""
+        ...
+
+
+@final
+class ShardedLoss(Loss):
+    """A loss of samples in blocks.
+
+    Parameters
+    ----------
+    runner : Runner
+        Where the blocks are.
+    losses : Pieces
+        The loss of each block, without intercept: a `SeparableLoss`, a `SeveralTargets` or a
+        `MultinomialLoss`, whose weights sum to one over all blocks.
+    pattern : Loss
+        One of the same kind, of any samples.
+    n_outputs : int or None
+        How many predictions a sample has; None if they are numbers.
+    fit_intercept : bool
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        losses: Pieces,
+        pattern: Loss,
+        n_outputs: int | None = None,
+        fit_intercept: bool = False,
+    ) -> None:
+        self.runner, self.losses, self.n_outputs = runner, losses, n_outputs
+        self.fit_intercept = fit_intercept
+        self.curvature, self.is_quadratic = pattern.curvature, pattern.is_quadratic  # type: ignore[misc]
+        self.infimum, self.largest_prediction = pattern.infimum, pattern.largest_prediction  # type: ignore[misc]
+        self.weights = ShardVector.of(Deferred(_weights, losses))
+
+    def evaluate(self, predictions: ShardVector, intercept: float | Array = 0.0) -> Evaluation:
+        """Evaluate the loss; see `Loss`."""
+        if not self.fit_intercept:
+            return self._at(predictions, None).evaluation
+        found = self._near_best(predictions, np.broadcast_to(intercept, (self.n_outputs or 1,)))
+        return self._balanced(found)
+
+    def curvature_along(self, evaluation: Evaluation, change: ShardVector) -> float:
+        """Return the second derivative of the profiled loss along `change`."""
+        return self.hessian(evaluation).along(change)
+
+    def curvature_bound(self, change: ShardVector) -> float:
+        """Return an upper bound, around the mean change if there is an intercept."""
+        mean = self.runner.sums(_mean, self.losses, change)[0] if self.fit_intercept else 0.0
+        return float(self.runner.sums(_curvature_bound, self.losses, change, mean)[0])
+
+    def hessian(self, evaluation: Evaluation) -> ShardedHessian:
+        """Return the curvature of the profiled loss at the evaluated point."""
+        return ShardedHessian(self, Deferred(_hessian, self.losses, evaluation.residual))
+
+    def subset(self, rows: Pieces) -> Loss | None:
+        """Return the loss of some of the samples, which are brought here."""
+        first, *others = self.runner.parts(self.runner.map(_some, self.losses, rows))
+        joined: Loss | None = first.joined(others, self.fit_intercept)
+        return joined
+
+    def _at(self, predictions: ShardVector | None, intercept: Array | None) -> _Found:
+        """Evaluate the loss at an intercept; without predictions, where all are zero."""
+        keep = predictions is not None and len(predictions.terms) > 1
+        pieces = self.runner.map(_evaluate, self.losses, predictions, intercept, self.n_outputs, keep)
+        value, offset, size, offset_size, slope, slope_size, curvature = self.runner.added(
+            pieces.part("sums")
+        )
+        if keep and predictions is not None:  # so that vectors long gone need not be kept
+            predictions.terms = {pieces.part("predictions"): 1.0}
+        best: float | Array = 0.0
+        if intercept is not None:
+            best = float(intercept[0]) if self.n_outputs is None else intercept
+        residual = ShardVector.of(pieces.part("residual"))
+        evaluation = Evaluation(float(value), residual, float(offset), float(size), float(offset_size), best)
+        return _Found(evaluation, intercept, slope, float(slope_size), curvature)
+
+    def _near_best(self, predictions: ShardVector | None, guess: Array) -> _Found:
+        """Return the loss at the best intercept, about: Newton's method, kept from going uphill."""
+        found = self._at(predictions, guess)
+        low, high = -np.inf, np.inf
+        for _ in range(_NEWTON_STEPS):
+            if float(np.abs(found.slope).sum()) <= _ENOUGH * found.slope_size:
+                break
+            step = found.newton_step
+            if self.n_outputs is None:  # the slope increases with the intercept: there is a bracket
+                here = float(found.intercept[0])
+                low, high = (here, high) if found.slope[0] < 0.0 else (low, here)
+                if not low < here + step[0] < high:
+                    step = np.array([(low + high) / 2.0 - here])
+                if not np.isfinite(step[0]) or not low < here + step[0] < high:
+                    break
+            following = self._at(predictions, found.intercept + step)
+            if self.n_outputs is not None:
+                while not following.evaluation.value <= found.evaluation.value and np.any(
+                    found.intercept + step != found.intercept
+                ):
+                    step = _BACKTRACK * step
+                    following = self._at(predictions, found.intercept + step)
+                if float(np.abs(following.slope).sum()) >= float(np.abs(found.slope).sum()) and not (
+                    following.evaluation.value < found.evaluation.value
+                ):
+                    break  # nothing but rounding
+            found = following
+        return found
+
+    def _balanced(self, found: _Found) -> Evaluation:
+        """Make the residual sum to zero, by an average with planes whose residuals sum to other signs.
+
+        An average of planes below the loss is below it. The others have a weight of the order of what is
+        left of the sum.
+        """
+        evaluation = found.evaluation
+        if not found.slope.any():
+            return evaluation
+        aside = self._planes_aside
+        shares, error = nnls(aside.slopes.T, -found.slope)
+        used = np.flatnonzero(shares)
+        own = 1.0 / (1.0 + float(shares.sum()))
+        residual = Deferred(
+            _balanced,
+            self.losses,
+            evaluation.residual,
+            own,
+            own * shares[used],
+            aside.intercepts[used],
+            self.n_outputs,
+        )
+        offset, size, offset_size = (
+            own * (mine + float(shares @ theirs))
+            for mine, theirs in (
+                (evaluation.offset, aside.offsets),
+                (evaluation.size, aside.sizes),
+                (evaluation.offset_size, aside.offset_sizes),
+            )
+        )
+        if error > _BALANCED * found.slope_size:  # then it is not below the loss at each intercept
+            offset = -np.inf
+        return replace(
+            evaluation, residual=ShardVector.of(residual), offset=offset, size=size, offset_size=offset_size
+        )
+
+    @cached_property
+    def _planes_aside(self) -> _PlanesAside:
+        """Planes that touch the loss of predictions that are zero, on both sides of the best intercept."""
+        best = self._near_best(None, np.zeros(self.n_outputs or 1))
+        curvatures = np.diag(best.curvature)
+        distances = np.divide(
+            2.0 * best.slope_size, curvatures, out=np.ones_like(curvatures), where=curvatures > TINY
+        )
+        found = []
+        for output in range(len(curvatures)):
+            for sign in (-1.0, 1.0):
+                distance = distances[output] if 0.0 < distances[output] < np.inf else 1.0
+                for _ in range(_DOUBLINGS):
+                    intercept = best.intercept.copy()
+                    intercept[output] += sign * distance
+                    plane = self._at(None, intercept)
+                    if sign * plane.slope[output] > _BALANCED * plane.slope_size:
+                        break
+                    distance *= 2.0
+                else:
+                    raise ValueError("There is no best intercept: the loss falls forever in one direction.")
+                found.append(plane)
+        evaluations = [plane.evaluation for plane in found]
+        return _PlanesAside(
+            np.array([plane.intercept for plane in found]),
+            np.array([plane.slope for plane in found]),
+            np.array([each.offset for each in evaluations]),
+            np.array([each.size for each in evaluations]),
+            np.array([each.offset_size for each in evaluations]),
+        )
+
+
+@final
+@dataclass(frozen=True)
+class _Found:
+    """The loss at an intercept, with its derivatives in that."""
+
+    evaluation: Evaluation
+    intercept: Any
+    slope: Array
+    slope_size: float
+    curvature: Array
+
+    @property
+    def newton_step(self) -> Array:
+        """The step of Newton's method."""
+        return -np.asarray(np.linalg.lstsq(self.curvature, self.slope, rcond=None)[0], dtype=np.float64)
+
+
+@final
+@dataclass(frozen=True)
+class _PlanesAside:
+    """Planes at other intercepts, one in each entry; `slopes` are the sums of their residuals."""
+
+    intercepts: Array
+    slopes: Array
+    offsets: Array
+    sizes: Array
+    offset_sizes: Array
+
+
+@final
+class ShardedHessian(Hessian):
+    """The second derivative of a loss of samples in blocks, with the best intercept following predictions.
+
+    Parameters
+    ----------
+    loss : ShardedLoss
+    hessians : Pieces
+        That of each block, with the intercept held fixed.
+    """
+
+    def __init__(self, loss: ShardedLoss, hessians: Pieces) -> None:
+        self.loss, self.hessians, self._runner = loss, hessians, loss.runner
+        self.diagonal = ShardVector.of(Deferred(_diagonal, hessians))
+
+    def apply(self, change: ShardVector) -> ShardVector:
+        """Return how the residual changes."""
+        mean = self._mean_change(change) if self.loss.fit_intercept else None
+        return ShardVector.of(Deferred(_image, self.hessians, change, mean))
+
+    def along(self, change: ShardVector) -> float:
+        """Return the second derivative along a change."""
+        mean = self._mean_change(change) if self.loss.fit_intercept else None
+        return float(self._runner.sums(_along, self.hessians, change, mean)[0])
+
+    def gram(self, design: Design) -> Array | None:
+        """Return the second derivative in the models of a design."""
+        if self.loss.n_outputs is not None:
+            return None
+        result = design.gram(self.diagonal)
+        if self.loss.fit_intercept:
+            means = design.adjoint(self.diagonal)
+            result -= np.outer(means, means / max(float(self._curvature[0, 0]), TINY))
+        return result
+
+    def output_grams(self, design: Design, rows: Pieces | None = None) -> list[Array] | None:
+        """Return the second derivative of each output alone, over some samples, whose design is here."""
+        if rows is None:
+            matrix = self.gram(design)
+            return None if matrix is None else [matrix]
+        found = np.concatenate(self._runner.parts(self._runner.map(_taken, self.diagonal, rows)))
+        columns = found.reshape(len(found), -1).T
+        fit_intercept = self.loss.fit_intercept
+        return [
+            DiagonalHessian(np.ascontiguousarray(column), fit_intercept).gram(design) for column in columns
+        ]
+
+    @cached_property
+    def _curvature(self) -> Array:
+        """The second derivative in the intercepts."""
+        return np.asarray(
+            self._runner.sums(_intercept_curvature, self.hessians, self.loss.n_outputs, self.diagonal)[0]
+        )
+
+    def _mean_change(self, change: ShardVector) -> Array:
+        """Return the change of predictions that the intercepts make up for."""
+        slope, curvature = self._runner.sums(_intercept_slope, self.hessians, change, self.loss.n_outputs)
+        return np.asarray(np.linalg.lstsq(curvature, slope, rcond=None)[0], dtype=np.float64)
+
+
+# What is done with a block.
+
+
+def _weights(loss: Loss) -> Array:
+    return np.asarray(loss.weights)
+
+
+def _evaluate(
+    loss: Loss, predictions: Array | None, intercept: Array | None, n_outputs: int | None, keep: bool
+) -> dict[str, Any]:
+    shape = (len(loss.weights),) if n_outputs is None else (len(loss.weights), n_outputs)
+    shifted = np.zeros(shape) if predictions is None else predictions
+    if intercept is None:
+        evaluation = loss.evaluate(shifted)
+        slope, curvature = np.zeros(1), np.zeros((1, 1))
+    else:
+        evaluation = loss.evaluate(shifted + (intercept[0] if n_outputs is None else intercept))
+        slope = _column_sums(evaluation.residual)
+        curvature = _curvature_in_intercepts(loss.hessian(evaluation), shape)
+    numbers = evaluation.value, evaluation.offset, evaluation.size, evaluation.offset_size
+    slope_size = float(np.abs(evaluation.residual).sum())
+    found = {"sums": (*numbers, slope, slope_size, curvature), "residual": evaluation.residual}
+    return found | {"predictions": predictions} if keep else found
+
+
+def _balanced(
+    loss: Loss, residual: Array, own: float, shares: Array, intercepts: Array, n_outputs: int | None
+) -> Array:
+    result: Array = own * residual
+    for share, intercept in zip(shares.tolist(), intercepts, strict=True):
+        shifted = np.zeros(residual.shape) + (intercept[0] if n_outputs is None else intercept)
+        result += share * loss.evaluate(shifted).residual
+    return result
+
+
+def _hessian(loss: Loss, residual: Array) -> Hessian:
+    return loss.hessian(Evaluation(0.0, residual, 0.0, 0.0, 0.0))
+
+
+def _diagonal(hessian: Hessian) -> Array:
+    return np.asarray(hessian.diagonal)
+
+
+def _image(hessian: Hessian, change: Array, mean: Array | None) -> Array:
+    return np.asarray(hessian.apply(change if mean is None else _less(change, mean)))
+
+
+def _along(hessian: Hessian, change: Array, mean: Array | None) -> tuple[float]:
+    centred = change if mean is None else _less(change, mean)
+    return (float((centred * hessian.apply(centred)).sum()),)
+
+
+def _intercept_slope(hessian: Hessian, change: Array, n_outputs: int | None) -> tuple[Array, Array]:
+    return _column_sums(hessian.apply(change)), _curvature_in_intercepts(hessian, change.shape)
+
+
+def _intercept_curvature(hessian: Hessian, n_outputs: int | None, diagonal: Array) -> tuple[Array]:
+    return (_curvature_in_intercepts(hessian, diagonal.shape),)
+
+
+def _curvature_in_intercepts(hessian: Hessian, shape: tuple[int, ...]) -> Array:
+    if len(shape) == 1:
+        return np.array([[float(hessian.diagonal.sum())]])
+    units = np.eye(shape[1])
+    return np.array([_column_sums(hessian.apply(np.broadcast_to(unit, shape))) for unit in units])
+
+
+def _mean(loss: Loss, change: Array) -> tuple[Array]:
+    return (_column_sums((loss.weights * change.T).T),)
+
+
+def _curvature_bound(loss: Loss, change: Array, mean: Array | float) -> tuple[float]:
+    return (loss.curvature_bound(_less(change, mean)),)
+
+
+def _some(loss: Any, rows: npt.NDArray[np.intp]) -> Any:
+    return loss.some(rows)
+
+
+def _taken(vector: Array, rows: npt.NDArray[np.intp]) -> Array:
+    return vector[rows]
+
+
+def _less(change: Array, mean: Any) -> Array:
+    result: Array = change - (float(np.asarray(mean).ravel()[0]) if change.ndim == 1 else mean)
+    return result
+
+
+def _column_sums(vector: Array) -> Array:
+    return np.atleast_1d(vector.sum(axis=0))
