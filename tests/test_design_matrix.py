@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 
-from skfw.engine import DenseDesign, SparseDesign, design_matrix
+from skfw import HFWLogisticRegression
+from skfw.engine import DenseDesign, MappedDesign, SparseDesign, design_matrix
 
 FORMATS = {
     "dense": np.ascontiguousarray,
@@ -218,3 +220,71 @@ def test_sample_is_a_fraction_of_many_rows(format):
     assert len(np.unique(rows)) == sample.shape[0] == 1000
     x = np.random.default_rng(0).normal(size=(3, 2))
     np.testing.assert_allclose(sample.apply(x), X[rows] @ x, atol=1e-14)
+
+
+def mapped(X, folder):
+    """Return the same data in files that are mapped to memory."""
+    arrays = (X.data, X.indices, X.indptr) if sparse.issparse(X) else (X,)
+    found = []
+    for number, array in enumerate(arrays):
+        file = folder / f"{number}.npy"
+        np.save(file, array)
+        found.append(np.load(file, mmap_mode="r"))
+    return sparse.csr_matrix(tuple(found), shape=X.shape) if sparse.issparse(X) else found[0]
+
+
+@pytest.fixture
+def in_small_blocks(monkeypatch):
+    """Blocks of a memory map have about seven rows of twelve numbers, and are counted."""
+    monkeypatch.setattr("skfw.engine.data._design_matrix._MAPPED_BLOCK", 84)
+    sizes, block = [], MappedDesign._block
+    monkeypatch.setattr(
+        MappedDesign, "_block", lambda self, rows: sizes.append(rows.stop - rows.start) or block(self, rows)
+    )
+    return sizes
+
+
+@pytest.mark.parametrize("n_outputs", [None, 3])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_memory_map_is_read_block_by_block(kind, n_outputs, dtype, tmp_path, in_small_blocks):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(50, 12)) * (rng.uniform(size=(50, 12)) < 0.6)).astype(dtype)
+    X = sparse.csr_matrix(X) if kind == "sparse" else X
+    plain, design = design_matrix(X, n_outputs), design_matrix(mapped(X, tmp_path), n_outputs)
+    assert isinstance(design, MappedDesign)
+    x, part = rng.normal(size=plain.zeros().shape), np.array([0, 3, 4, 11])
+    residual = rng.normal(size=(50,) if n_outputs is None else (50, 3))
+    weights, few = rng.uniform(size=50), (np.array([1, 3]), np.array([2.0, -1.0]))
+    for one, other in ((plain, design), (plain.restrict(part), design.restrict(part))):
+        model = x[: one.shape[1]]
+        np.testing.assert_allclose(other.apply(model), one.apply(model), atol=1e-12)
+        np.testing.assert_allclose(other.apply_sparse(*few), one.apply_sparse(*few), atol=1e-12)
+        np.testing.assert_allclose(other.adjoint(residual), one.adjoint(residual), atol=1e-12)
+        np.testing.assert_allclose(other.squares(residual**2), one.squares(residual**2), rtol=1e-9)
+        np.testing.assert_allclose(other.gram(weights), one.gram(weights), atol=1e-6)
+        np.testing.assert_allclose(other.adjoint_size(), one.adjoint_size())
+        np.testing.assert_allclose(other.adjoint_error(1.0), one.adjoint_error(1.0))
+    np.testing.assert_allclose(
+        design.restrict(part).restrict(np.array([1, 2])).apply(np.ones_like(x[:2])),
+        plain.restrict(part[1:3]).apply(np.ones_like(x[:2])),
+        atol=1e-12,
+    )
+    assert max(in_small_blocks) < 20
+
+
+@pytest.mark.parametrize("constraint", ["l1", "l2"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_model_of_a_memory_map_is_that_of_the_data(kind, constraint, tmp_path, in_small_blocks):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(8000, 12)) * (rng.uniform(size=(8000, 12)) < 0.6)
+    y = X @ rng.normal(size=12) + rng.logistic(size=8000) > 0.0
+    X = sparse.csr_matrix(X) if kind == "sparse" else X
+    model = HFWLogisticRegression(constraint, 3.0, tol=1e-10)
+    expected, found = clone(model).fit(X, y), model.fit(mapped(X, tmp_path), y)
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-4)
+    assert found.converged_
+    assert found.lower_bound_ <= expected.objective_
+    assert expected.lower_bound_ <= found.objective_
+    assert len(in_small_blocks) > 1000
+    assert max(in_small_blocks) < 50

@@ -27,6 +27,8 @@ ASKED = {
     "data/_entry_matrix.py": {"EntryMatrix"},
     "data/_featured_entries.py": {"MappedMatrix"},
     "_protocols.py": {"kind"},
+    "data/_design_matrix.py": {"np.memmap"},
+    "_shards.py": {"ShardVector", "Pieces", "Deferred", "_Sum", "_Part", "_Step"},
 }
 KINDS_OF_NUMBERS = {"bool", "Real", "Integral", "int", "float", "np.integer", "np.floating", "np.ndarray"}
 

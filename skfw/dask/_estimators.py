@@ -7,7 +7,7 @@ from time import perf_counter
 import dask.array
 import numpy as np
 from distributed import get_client
-from distributed.client import FutureCancelledError
+from distributed.client import ClosedClientError, FutureCancelledError
 from scipy.special import xlogy
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -61,10 +61,10 @@ class DaskFitMixin:
             n_samples = float(np.clip(n_samples, 1.0, _LARGEST_COUNT))
             with self._callbacks(X, y, sample_weight, seen) as report:
                 certificate = self._fit_problem(problem, coding, n_samples, seen, report=report, began=began)
-        except FutureCancelledError as error:
+        except (FutureCancelledError, ClosedClientError) as error:
             raise RuntimeError(
-                f"The client of {type(self).__name__} was closed, or lost its scheduler, during the fit; "
-                f"the estimator is as it was before."
+                f"The client of {type(self).__name__} is closed, or has lost its scheduler; the estimator is "
+                f"as it was before."
             ) from error
         conclude(type(self).__name__, certificate)
         return self

@@ -1,6 +1,6 @@
 """The data: design matrices, dense and sparse, and the observed entries of a matrix."""
 
-from ._design_matrix import DenseDesign, DesignMatrix, SparseDesign, design_matrix
+from ._design_matrix import DenseDesign, DesignMatrix, MappedDesign, SparseDesign, design_matrix
 from ._entry_matrix import EntryMatrix
 from ._feature_map import FeatureMap
 from ._featured_entries import FeaturedEntries, MappedMatrix
@@ -14,6 +14,7 @@ __all__ = [
     "Extent",
     "FeatureMap",
     "FeaturedEntries",
+    "MappedDesign",
     "MappedMatrix",
     "ObservedEntries",
     "ShardedDesign",

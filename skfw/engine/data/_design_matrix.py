@@ -6,7 +6,7 @@ Products are accumulated in float64 even for float32 data, because the certifica
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, final
@@ -31,6 +31,12 @@ _ONE_IN, _MANY_SAMPLES = 8, 512
 _MOST_GRAMS, _GRAM_SHARE = 16, 0.25
 # A dense block of rows for a Gram matrix has about this many entries.
 _GRAM_BLOCK = 1 << 21
+# Stored numbers of a block of rows that is read from a file.
+_MAPPED_BLOCK = 1 << 20
+# A sample of these rows is one in this many: it is held in memory, sparse ones twice.
+_MAPPED_ONE_IN = 64
+# How much longer products take that read a file which may not be in memory.
+_READING = 4.0
 # Entries of sparse data that are squared at a time.
 _SQUARES_BLOCK = 1 << 18
 
@@ -47,7 +53,7 @@ def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
 
     Returns
     -------
-    DenseDesign or SparseDesign
+    DenseDesign, SparseDesign, or a MappedDesign of data in a memory map
 
     Examples
     --------
@@ -57,7 +63,21 @@ def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
     >>> design.apply(np.array([1.0, 1.0])), design.adjoint(np.array([1.0, 1.0]))
     (array([3., 1.]), array([1., 3.]))
     """
-    return SparseDesign(X, n_outputs) if sparse.issparse(X) else DenseDesign(X, n_outputs)
+    if sparse.issparse(X):
+        return MappedDesign(X, n_outputs) if _is_mapped(X) else SparseDesign(X, n_outputs)
+    return MappedDesign(X, n_outputs) if _is_mapped(X) else DenseDesign(X, n_outputs)
+
+
+def _is_mapped(X: Any) -> bool:
+    """Return whether rows can be read from a file that is mapped to memory."""
+    array: Any = X
+    if sparse.issparse(X):
+        array = array.data if array.format == "csr" else None
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
 
 
 class DesignMatrix(Design):
@@ -338,6 +358,96 @@ class SparseDesign(DesignMatrix):
     def n_terms(self) -> npt.NDArray[np.intp]:
         """How many products an entry of the adjoint is a sum of, for each feature."""
         return np.asarray(np.diff(self._columns.indptr))
+
+
+@final
+class MappedDesign(DesignMatrix):
+    """Predictions ``X x`` for data in a memory map, dense or CSR: a block of rows at a time is in memory.
+
+    Each product reads the file again. Nothing of it is kept but a sample of the rows.
+    """
+
+    def __init__(
+        self, X: Any, n_outputs: int | None = None, features: npt.NDArray[np.intp] | None = None
+    ) -> None:
+        n_features = X.shape[1] if features is None else len(features)
+        super().__init__((X.shape[0], n_features), n_outputs)
+        self._X, self._features = X, features
+        # All of a row is read, whichever features are needed.
+        self._n_stored = int(self._X.nnz if sparse.issparse(X) else self._X.size)
+        self._blocks = row_blocks(X.shape[0], max(_MAPPED_BLOCK * X.shape[0] // max(self._n_stored, 1), 1))
+
+    def _block(self, rows: slice) -> DesignMatrix:
+        """Return the design of a block of rows."""
+        block = self._X[rows]
+        if self._features is not None:
+            block = block[:, self._features]
+        return (
+            SparseDesign(block, self.n_outputs)
+            if sparse.issparse(block)
+            else DenseDesign(block, self.n_outputs)
+        )
+
+    def _over(self, function: Callable[[DesignMatrix, slice], Any]) -> list[Any]:
+        """Return what a function makes of the blocks, one after another."""
+        return [function(self._block(rows), rows) for rows in self._blocks]
+
+    def apply(self, x: Array) -> Array:
+        """Return ``X x``."""
+        if not x.any():
+            return np.zeros((self.shape[0], *x.shape[1:]))
+        return np.concatenate(self._over(lambda block, rows: block.apply(x)))
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Return ``X x`` for the x with these few nonzeros."""
+        return np.concatenate(self._over(lambda block, rows: block.apply_sparse(indices, values)))
+
+    def adjoint(self, residual: Array) -> Array:
+        """Return ``X^T residual``."""
+        return add_up(self._over(lambda block, rows: block.adjoint(residual[rows])))
+
+    def rows(self, places: npt.NDArray[np.intp]) -> Any:
+        """Return some of the rows."""
+        rows = self._X[places]
+        return rows if self._features is None else rows[:, self._features]
+
+    def restrict(self, features: npt.NDArray[np.intp]) -> MappedDesign:
+        """Return the design of some of the features."""
+        kept = features if self._features is None else self._features[features]
+        return MappedDesign(self._X, self.n_outputs, kept)
+
+    def squares(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
+        return add_up(self._over(lambda block, rows: block.squares(weights[rows])))
+
+    def gram(self, weights: Array) -> Array:
+        """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+        return add_up(self._over(lambda block, rows: block.gram(weights[rows])))
+
+    @property
+    def sample_size(self) -> int:
+        """How many rows a sample has: it is in memory."""
+        return min(super().sample_size, self.shape[0] // _MAPPED_ONE_IN)
+
+    @property
+    def product_cost(self) -> float:
+        """Rough seconds that `apply` and `adjoint` take together: both read the file."""
+        return _READING * _costs.sparse_products(self.shape, self._n_stored)
+
+    @property
+    def gram_cost(self) -> float:
+        """Rough seconds that `gram` takes."""
+        reading = _READING / 2.0 * _costs.sparse_products(self.shape, self._n_stored)
+        return reading + min(_costs.sparse_gram(self.shape, self._n_stored), _costs.dense_gram(self.shape))
+
+    @cached_property
+    def n_terms(self) -> npt.NDArray[np.intp]:
+        """How many products an entry of the adjoint is a sum of, for each feature."""
+        return np.asarray(np.sum(self._over(lambda block, rows: block.n_terms), axis=0))
+
+    def _find_largest_values(self) -> Array:
+        found = self._over(lambda block, rows: block.largest_values)
+        return np.asarray(np.max(found, axis=0, initial=0.0)) if found else np.zeros(self.shape[1])
 
 
 def _dense_gram(shape: tuple[int, int], roots: Array, dense_rows: Any) -> Array:

@@ -18,7 +18,7 @@ from .._shards import Deferred, Pieces, Runner, ShardVector
 from ._design_matrix import DesignMatrix
 
 # A sample of the rows has at most about this many stored numbers: it is brought here.
-_LARGEST_SAMPLE = 1 << 23
+_LARGEST_SAMPLE = 1 << 22
 
 
 @final
