@@ -114,6 +114,17 @@ def raises_and_keeps(model, error, match):
 
 
 @contextlib.contextmanager
+def after(seconds, act, *args):
+    """Have something done meanwhile, and at any rate before what follows."""
+    timer = threading.Timer(seconds, act, args)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+@contextlib.contextmanager
 def time_limit(seconds=60):
     """Fail what takes longer."""
     if not hasattr(signal, "SIGALRM"):
@@ -235,8 +246,10 @@ def test_names_are_forgotten_in_a_fit_to_arrays():
 def test_predictions_of_a_frame_with_other_columns_are_refused():
     rows, labels = frames()
     model = DaskHFWLogisticRegression("l1", 2.0).fit(rows, labels)
-    with pytest.raises(ValueError, match="feature names should match"):
+    with pytest.raises(ValueError, match="X must have the columns of the fit"):
         model.predict(rows.rename(columns={"a": "z"}))
+    with pytest.raises(ValueError, match="X must have the columns of the fit"):
+        model.score(rows.rename(columns={"a": "z"}), labels)
 
 
 @pytest.mark.parametrize("kind", [str, object])
@@ -442,7 +455,7 @@ def d2(y, predictions, sample_weight):
 def test_the_score_of_a_frame():
     rows, labels = frames()
     model = DaskHFWLogisticRegression("l1", 2.0).fit(rows, labels)
-    assert model.score(rows, labels) == pytest.approx(accuracy_score(Y2, model.predict(rows)))
+    assert model.score(rows, labels) == pytest.approx(accuracy_score(Y2, model.predict(rows).compute()))
 
 
 def test_the_score_of_constant_targets_is_that_of_the_plain_regressor():
@@ -735,9 +748,9 @@ def cluster():
             silence_logs=logging.CRITICAL,
         ) as cluster,
     ):
-        signal.alarm(0)
+        if hasattr(signal, "SIGALRM"):
+            signal.alarm(0)
         yield cluster
-        signal.alarm(60)
 
 
 @pytest.fixture
@@ -856,7 +869,7 @@ def test_a_client_that_is_closed_between_passes(cluster, client, monkeypatch, nu
     with distributed.Client(cluster, set_as_default=False) as other:
         model.client = other
         at_pass(monkeypatch, number, other.close)
-        with raises_and_keeps(model, RuntimeError, "client of DaskHFWLogisticRegression was closed"):
+        with raises_and_keeps(model, RuntimeError, "client of DaskHFWLogisticRegression .*closed"):
             model.fit(in_blocks(X), in_blocks(Y2))
 
 
@@ -870,11 +883,9 @@ def test_a_client_that_is_closed_while_it_waits(cluster, client):
     model = DaskHFWLogisticRegression("l1", 2.0, client=client).fit(in_blocks(X), in_blocks(Y2))
     with distributed.Client(cluster, set_as_default=False) as other:
         model.client = other
-        timer = threading.Timer(1.0, other.close)
-        timer.start()
-        with raises_and_keeps(model, RuntimeError, "client of DaskHFWLogisticRegression was closed"):
+        error = "client of DaskHFWLogisticRegression .*closed"
+        with raises_and_keeps(model, RuntimeError, error), after(1.0, other.close):
             model.fit(in_blocks(X, 2).map_blocks(slow, meta=X[:0]), in_blocks(Y2, 2))
-        timer.join()
 
 
 needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no SIGKILL")
@@ -896,9 +907,7 @@ def test_a_fit_survives_the_death_of_a_worker(client, monkeypatch, source):
 @needs_sigkill
 def test_a_fit_survives_the_death_of_a_worker_at_any_time(client):
     pids = list(client.run(os.getpid).values())
-    timer = threading.Timer(0.4, os.kill, (pids[-1], signal.SIGKILL))
-    timer.start()
     model = DaskHFWRegressor("l1", 3.0, loss="huber", client=client, **TIGHT)
-    model.fit(in_blocks(X), in_blocks(SEVERAL))
-    timer.join()
+    with after(0.4, os.kill, pids[-1], signal.SIGKILL):
+        model.fit(in_blocks(X), in_blocks(SEVERAL))
     assert_same(model, HFWRegressor("l1", 3.0, loss="huber", **TIGHT).fit(X, SEVERAL))

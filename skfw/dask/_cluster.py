@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 
+from dask.sizeof import sizeof
 from distributed import wait
 
-from ..engine import Runner
+from ..engine import DesignMatrix, Hessian, Loss, Runner
 
 # What all tasks of a pass are given goes to the scheduler with each of them if it is at most this many bytes.
 # If it is larger it goes once, as a task of its own that the others read from each other's workers.
@@ -52,9 +53,16 @@ class OnCluster(Runner):
     def load(self, delayed):
         """Return handles of what delayed objects stand for, once they are computed."""
         futures = self.client.compute(list(delayed))
-        wait(futures)
+        with self.client.as_current():
+            wait(futures)
         return tuple(futures)
 
 
 def _same(value):
     return value
+
+
+@sizeof.register((DesignMatrix, Hessian, Loss))
+def _size(part):
+    """Return how large a part of a block is: unless it knows, the scheduler moves blocks about."""
+    return sum(map(sizeof, vars(part).values()))

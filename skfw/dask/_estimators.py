@@ -7,7 +7,6 @@ from time import perf_counter
 import dask.array
 import numpy as np
 from distributed import get_client
-from distributed.client import ClosedClientError, FutureCancelledError
 from scipy.special import xlogy
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -53,15 +52,18 @@ class DaskFitMixin:
         """
         began = perf_counter()
         self._check_params()
+        client = self._used_client()
         try:
-            rows = read_rows(type(self).__name__, self._used_client(), X, y, sample_weight, self._look_at())
+            rows = read_rows(type(self).__name__, client, X, y, sample_weight, self._look_at())
             problem, coding, seen = self._prepare_rows(rows)
             largest = rows.largest_weight
             n_samples = sum(look.weights[2] * look.weights[1] / largest for look in rows.looks) * largest
             n_samples = float(np.clip(n_samples, 1.0, _LARGEST_COUNT))
             with self._callbacks(X, y, sample_weight, seen) as report:
                 certificate = self._fit_problem(problem, coding, n_samples, seen, report=report, began=began)
-        except (FutureCancelledError, ClosedClientError) as error:
+        except Exception as error:
+            if client is None or client.status == "running":
+                raise
             raise RuntimeError(
                 f"The client of {type(self).__name__} is closed, or has lost its scheduler; the estimator is "
                 f"as it was before."
@@ -118,8 +120,8 @@ class DaskFitMixin:
         local = self.to_local()
         if not is_collection(X):
             return getattr(local, method)(X)
+        self._check_columns(X)
         if not isinstance(X, dask.array.Array):
-            local._check_feature_names(X, reset=False) if hasattr(local, "_check_feature_names") else None
             X = X.to_dask_array()
         vars(local).pop("feature_names_in_", None)
         X = X.rechunk({1: -1})
@@ -128,6 +130,14 @@ class DaskFitMixin:
             return X.map_blocks(_predicted, local, method, dtype=example.dtype, drop_axis=1, meta=example[:0])
         chunks = (X.chunks[0], (example.shape[1],))
         return X.map_blocks(_predicted, local, method, dtype=example.dtype, chunks=chunks, meta=example[:0])
+
+    def _check_columns(self, X):
+        """Raise a ValueError if a frame has other columns than the one of the fit."""
+        names, known = getattr(X, "columns", None), getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(names) != list(known):
+            raise ValueError(
+                f"X must have the columns of the fit, {list(known)[:5]} and so on; got {list(names)[:5]}."
+            )
 
     def predict(self, X):
         """Return the predictions: a dask array of a collection, computed later; an array of an array.
@@ -150,6 +160,7 @@ class DaskFitMixin:
         float
         """
         check_is_fitted(self)
+        self._check_columns(X)
         local = self.to_local()
         vars(local).pop("feature_names_in_", None)
         rows = read_rows(type(self).__name__, self._used_client(), X, y, sample_weight, _nothing)
@@ -373,6 +384,8 @@ max_iter, max_time, fit_intercept, lipschitz, warm_start, verbose
         found = [look for look in rows.looks if look.targets is not None]
         lows, highs, means = zip(*(look.targets for look in found), strict=True)
         low, high = np.min(lows, axis=0), np.max(highs, axis=0)
+        if self.loss == "poisson" and low.ndim:
+            raise ValueError("y must have one dimension for loss='poisson'; got several targets.")
         self._check_targets(np.stack([low, high]))
         unit = self._target_unit(np.stack([low, high]))
         totals = np.array([look.weights[2] * (look.weights[1] / rows.largest_weight) for look in found])
@@ -432,6 +445,8 @@ def _target_range(y, weights):
     """Return the smallest and largest target, and the mean, of rows that have a weight; None without any."""
     if y.dtype.kind not in "biuf":
         raise ValueError(f"y must have numbers; got a block of {y.dtype}.")
+    if y.ndim not in (1, 2):
+        raise ValueError(f"y must have one dimension or two; got a block of shape {y.shape}.")
     y, weights = y[weights > 0.0].astype(np.float64), weights[weights > 0.0]
     if not len(y):
         return None
@@ -473,6 +488,8 @@ def _record(X, kept, loss, n_outputs):
 
 
 def _predicted(X, model, method):
+    if not X.shape[0]:  # which scikit-learn refuses
+        return getattr(model, method)(np.zeros((1, X.shape[1]), dtype=X.dtype))[:0]
     return getattr(model, method)(X)
 
 

@@ -27,8 +27,8 @@ from ._stiffness import Stiffness
 _BATCH, _BATCH_SHARE = 20, 0.5
 # More of them, up to this multiple of those there, while the last one has this share of what the first has
 # beyond the multiplier: then the gap will not be small before all these are in the model. MovieLens 1M takes
-# two thirds of the time, without features, and 100K half of it to a small gap. Not before there is a model,
-# which tells the noise from what there is to find: made data of rank 5 takes twice as long.
+# three quarters of the time, without features, and 100K half of it to a small gap. Not before there is a
+# model, which tells the noise from what there is to find: made data of rank 5 takes twice as long.
 _ALIKE, _LARGEST_SHARE = 0.4, 4.0
 # They are found by this many rounds of subspace iteration, with some vectors more than wanted.
 _ROUNDS, _SPARE = 2, 4

@@ -111,7 +111,7 @@ class ShardedLoss(Loss):
         )
         if keep and predictions is not None:  # so that vectors long gone need not be kept
             predictions.terms = {pieces.part("predictions"): 1.0}
-        best: float | Array = 0.0
+        best: float | Array = 0.0 if self.n_outputs is None else np.zeros(self.n_outputs)
         if intercept is not None:
             best = float(intercept[0]) if self.n_outputs is None else intercept
         residual = ShardVector.of(pieces.part("residual"))
@@ -123,7 +123,7 @@ class ShardedLoss(Loss):
         found = self._at(predictions, guess)
         low, high = -np.inf, np.inf
         for _ in range(_NEWTON_STEPS):
-            if float(np.abs(found.slope).sum()) <= _ENOUGH * found.slope_size:
+            if found.slope_sum <= _ENOUGH * found.slope_size:
                 break
             step = found.newton_step
             if self.n_outputs is None:  # the slope increases with the intercept: there is a bracket
@@ -135,15 +135,16 @@ class ShardedLoss(Loss):
                     break
             following = self._at(predictions, found.intercept + step)
             if self.n_outputs is not None:
-                while not following.evaluation.value <= found.evaluation.value and np.any(
-                    found.intercept + step != found.intercept
-                ):
+                # Near the optimum the value is nothing but rounding, and the slope shows the progress.
+                while not (
+                    following.evaluation.value <= found.evaluation.value
+                    or following.slope_sum < 0.5 * found.slope_sum
+                ) and np.any(found.intercept + step != found.intercept):
                     step = _BACKTRACK * step
                     following = self._at(predictions, found.intercept + step)
-                if float(np.abs(following.slope).sum()) >= float(np.abs(found.slope).sum()) and not (
-                    following.evaluation.value < found.evaluation.value
-                ):
-                    break  # nothing but rounding
+                falls = following.evaluation.value < found.evaluation.value
+                if following.slope_sum >= found.slope_sum and not falls:
+                    break
             found = following
         return found
 
@@ -225,6 +226,11 @@ class _Found:
     slope: Array
     slope_size: float
     curvature: Array
+
+    @property
+    def slope_sum(self) -> float:
+        """How far the intercept is from the best one."""
+        return float(np.abs(self.slope).sum())
 
     @property
     def newton_step(self) -> Array:
