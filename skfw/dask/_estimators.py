@@ -54,11 +54,7 @@ class DaskFitMixin:
         self._check_params()
         client = self._used_client()
         try:
-            rows = read_rows(type(self).__name__, client, X, y, sample_weight, self._look_at())
-            problem, coding, seen = self._prepare_rows(rows)
-            largest = rows.largest_weight
-            n_samples = sum(look.weights[2] * look.weights[1] / largest for look in rows.looks) * largest
-            n_samples = float(np.clip(n_samples, 1.0, _LARGEST_COUNT))
+            problem, coding, seen, n_samples = self._read(client, X, y, sample_weight)
             with self._callbacks(X, y, sample_weight, seen) as report:
                 certificate = self._fit_problem(problem, coding, n_samples, seen, report=report, began=began)
         except Exception as error:
@@ -70,6 +66,16 @@ class DaskFitMixin:
             ) from error
         conclude(type(self).__name__, certificate)
         return self
+
+    def _read(self, client, X, y, sample_weight):
+        """Return the problem, its coding, what was seen of the features, and the weight of all samples.
+
+        The rows themselves are let go of: the problem has its own blocks.
+        """
+        rows = read_rows(type(self).__name__, client, X, y, sample_weight, self._look_at())
+        largest = rows.largest_weight
+        n_samples = sum(look.weights[2] * (look.weights[1] / largest) for look in rows.looks) * largest
+        return *self._prepare_rows(rows), float(np.clip(n_samples, 1.0, _LARGEST_COUNT))
 
     def _used_client(self):
         """Return the client: the given one, the default one, or None for the local scheduler."""
