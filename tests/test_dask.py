@@ -178,7 +178,7 @@ def test_a_regressor_agrees_with_the_plain_one(loss, intercept, weights):
 @pytest.mark.parametrize("constraint", ["l1", "l2", "nuclear"])
 @pytest.mark.parametrize("loss", ["squared_error", "huber"])
 def test_several_targets_agree_with_the_plain_regressor(constraint, loss):
-    model = DaskHFWRegressor(constraint, 3.0, loss=loss, **TIGHT)
+    model = DaskHFWRegressor(constraint, 3.0, loss=loss, **TIGHTER)
     assert_same(*fits(model, in_blocks(X, 7), in_blocks(SEVERAL, 7), in_blocks(WEIGHTS, 7)))
 
 

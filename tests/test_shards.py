@@ -1,5 +1,7 @@
 """Rows in blocks: the same losses, designs and runs as in memory."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from problems import MOMENTA
@@ -303,8 +305,37 @@ def test_a_sample_without_all_classes_makes_no_problem():
     assert problem.sample is None
 
 
+@pytest.mark.parametrize("name", ["logistic", "squared", "huber", "multinomial"])
+@pytest.mark.parametrize("guess", [-700.0, 0.0, 300.0])
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_the_intercept_is_found_from_anywhere(name, guess, scale):
+    """Where predictions are large nothing curves."""
+    _, targets, weights = data(name)
+    loss, sharded, rows = losses(name, targets, weights, True, 3)
+    z = 200.0 + scale * vectors(name, len(weights), 1)[0]
+    given = guess if name != "multinomial" else np.array([guess, 0.0, 0.0])
+    expected, found = loss.evaluate(z), sharded.evaluate(in_blocks(z, rows), given)
+    assert found.value == pytest.approx(expected.value, rel=1e-6)
+    unprofiled = LOSSES[name][0](targets, weights, False).evaluate(z + found.intercept)
+    assert found.value == pytest.approx(unprofiled.value, rel=1e-9)
+    residual = joined(found.residual)
+    assert found.offset + (residual * z).sum() <= expected.value * (1.0 + 1e-9)
+    np.testing.assert_allclose(residual.sum(axis=0), 0.0, atol=1e-14 * np.abs(residual).sum())
+
+
 def test_a_loss_that_falls_forever_has_no_best_intercept():
     weights = np.full(4, 0.25)
     _, sharded, rows = losses("logistic", np.ones(4), weights, True, 2)
     with pytest.raises(ValueError, match="no best intercept"):
         sharded.evaluate(in_blocks(np.arange(4.0), rows))
+
+
+def test_sums_over_samples_are_added_pairwise():
+    """A residual of several outputs would otherwise be summed row after row, and the plane with it."""
+    n = 200_000
+    _, sharded, rows = losses("several", np.full((n, 3), 0.1), np.full(n, 1.0 / n), True, 1)
+    sorted_predictions = np.sort(np.random.default_rng(0).normal(size=(n, 3)), axis=0)
+    evaluation = sharded.evaluate(in_blocks(sorted_predictions, rows))
+    residual = joined(evaluation.residual)
+    exact = [float(sum(map(Fraction, column.tolist()))) for column in residual.T]
+    assert np.abs(exact).max() <= 4.0 * np.finfo(float).eps * np.abs(residual).sum()

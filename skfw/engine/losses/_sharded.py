@@ -18,14 +18,19 @@ from scipy.optimize import nnls
 
 from .._protocols import Array, Design, Evaluation, Hessian, Loss
 from .._shards import Deferred, Pieces, Runner, ShardVector
-from .._sums import TINY, UNIT_ROUNDOFF
+from .._sums import TINY, UNIT_ROUNDOFF, column_sums
 from ._hessians import DiagonalHessian
 
 # The intercept is good enough when the residual sums to this fraction of its size: each step of Newton's
 # method is a pass over all samples, and what is left is balanced by other planes.
 _ENOUGH, _NEWTON_STEPS = 1e-12, 60
-# Each time that a step leads uphill, it is made this much shorter.
-_BACKTRACK = 0.25
+# Where it sums to this fraction the loss may be rounding, and no shorter step is tried.
+_NEAR = 1e-6
+# Each time a step leads uphill, it is made this much shorter; where it is damped again, this much longer.
+_BACKTRACK, _GROWTH = 0.25, 4.0
+# Of the largest slope: what is then added to the second derivative. No step is longer than this: predictions
+# would be nothing but rounding beside the intercept.
+_DAMPING, _LARGEST_STEP = 0.01, 1e6
 # How often planes aside are looked for further out.
 _DOUBLINGS = 60
 # Planes whose residuals sum to zero up to this fraction of their sizes do so but for rounding.
@@ -120,31 +125,22 @@ class ShardedLoss(Loss):
 
     def _near_best(self, predictions: ShardVector | None, guess: Array) -> _Found:
         """Return the loss at the best intercept, about: Newton's method, kept from going uphill."""
-        found = self._at(predictions, guess)
-        low, high = -np.inf, np.inf
+        found, boldness = self._at(predictions, guess), 1.0
         for _ in range(_NEWTON_STEPS):
             if found.slope_sum <= _ENOUGH * found.slope_size:
                 break
-            step = found.newton_step
-            if self.n_outputs is None:  # the slope increases with the intercept: there is a bracket
-                here = float(found.intercept[0])
-                low, high = (here, high) if found.slope[0] < 0.0 else (low, here)
-                if not low < here + step[0] < high:
-                    step = np.array([(low + high) / 2.0 - here])
-                if not np.isfinite(step[0]) or not low < here + step[0] < high:
+            following = self._at(predictions, found.intercept + found.newton_step())
+            if not following.is_better_than(found):
+                if found.slope_sum <= _NEAR * found.slope_size:  # the rest is rounding
                     break
-            following = self._at(predictions, found.intercept + step)
-            if self.n_outputs is not None:
-                # Near the optimum the value is nothing but rounding, and the slope shows the progress.
-                while not (
-                    following.evaluation.value <= found.evaluation.value
-                    or following.slope_sum < 0.5 * found.slope_sum
-                ) and np.any(found.intercept + step != found.intercept):
-                    step = _BACKTRACK * step
+                # Far from the samples' predictions nothing curves; the slope keeps steps short there.
+                step, boldness = boldness * found.newton_step(_DAMPING), _GROWTH * boldness
+                following = self._at(predictions, found.intercept + step)
+                while not following.is_better_than(found) and np.any(
+                    found.intercept + step != found.intercept
+                ):
+                    step, boldness = _BACKTRACK * step, 1.0
                     following = self._at(predictions, found.intercept + step)
-                falls = following.evaluation.value < found.evaluation.value
-                if following.slope_sum >= found.slope_sum and not falls:
-                    break
             found = following
         return found
 
@@ -232,10 +228,16 @@ class _Found:
         """How far the intercept is from the best one."""
         return float(np.abs(self.slope).sum())
 
-    @property
-    def newton_step(self) -> Array:
-        """The step of Newton's method."""
-        return -np.asarray(np.linalg.lstsq(self.curvature, self.slope, rcond=None)[0], dtype=np.float64)
+    def newton_step(self, damping: float = 0.0) -> Array:
+        """Return the step of Newton's method; with damping it is at most about the inverse of that."""
+        matrix = self.curvature + damping * float(np.abs(self.slope).max()) * np.eye(len(self.slope))
+        step = -np.asarray(np.linalg.lstsq(matrix, self.slope, rcond=None)[0], dtype=np.float64)
+        return np.clip(step, -_LARGEST_STEP, _LARGEST_STEP)
+
+    def is_better_than(self, other: _Found) -> bool:
+        """Whether the loss is lower. Near the optimum it is rounding, and the slope shows the progress."""
+        is_lower = self.evaluation.value < other.evaluation.value
+        return is_lower or self.slope_sum < 0.5 * other.slope_sum
 
 
 @final
@@ -326,9 +328,10 @@ def _evaluate(
         evaluation = loss.evaluate(shifted)
         slope, curvature = np.zeros(1), np.zeros((1, 1))
     else:
-        evaluation = loss.evaluate(shifted + (intercept[0] if n_outputs is None else intercept))
-        slope = _column_sums(evaluation.residual)
-        curvature = _curvature_in_intercepts(loss.hessian(evaluation), shape)
+        with np.errstate(over="ignore", invalid="ignore"):  # at intercepts that are too far, and given up
+            evaluation = loss.evaluate(shifted + (intercept[0] if n_outputs is None else intercept))
+            slope = _column_sums(evaluation.residual)
+            curvature = _curvature_in_intercepts(loss.hessian(evaluation), shape)
     numbers = evaluation.value, evaluation.offset, evaluation.size, evaluation.offset_size
     slope_size = float(np.abs(evaluation.residual).sum())
     found = {"sums": (*numbers, slope, slope_size, curvature), "residual": evaluation.residual}
@@ -399,4 +402,4 @@ def _less(change: Array, mean: Any) -> Array:
 
 
 def _column_sums(vector: Array) -> Array:
-    return np.atleast_1d(vector.sum(axis=0))
+    return np.array([vector.sum()]) if vector.ndim == 1 else column_sums(vector)
