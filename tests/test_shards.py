@@ -76,7 +76,8 @@ def losses(name, targets, weights, fit_intercept, n_blocks):
     make, n_outputs = LOSSES[name]
     rows = np.array_split(np.arange(len(weights)), n_blocks)
     blocks = Pieces([make(targets[part], weights[part], False) for part in rows])
-    sharded = ShardedLoss(RUNNER, blocks, blocks.handles[0], n_outputs, fit_intercept)
+    pattern = make(targets, weights, fit_intercept)
+    sharded = ShardedLoss(RUNNER, blocks, pattern, n_outputs, fit_intercept)
     return make(targets, weights, fit_intercept), sharded, rows
 
 
@@ -305,7 +306,7 @@ def test_a_sample_without_all_classes_makes_no_problem():
     assert problem.sample is None
 
 
-@pytest.mark.parametrize("name", ["logistic", "squared", "huber", "multinomial"])
+@pytest.mark.parametrize("name", ["logistic", "squared", "huber", "poisson", "multinomial"])
 @pytest.mark.parametrize("guess", [-700.0, 0.0, 300.0])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_the_intercept_is_found_from_anywhere(name, guess, scale):

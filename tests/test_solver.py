@@ -236,14 +236,15 @@ def test_hints_tell_the_oracle_what_it_can_use():
     assert all(0 < hint.memory < number for number, hint in enumerate(first.hints[1:], start=2))
 
 
-def test_the_oracle_is_asked_for_a_fraction_of_the_gap():
+@pytest.mark.parametrize("corrector, share", [(None, 0.25), (Idle(), 0.1)], ids=["steps", "corrected"])
+def test_the_oracle_is_asked_for_a_fraction_of_the_gap(corrector, share):
     oracle = Wrapped()
-    trace = frank_wolfe(ROUND.within(oracle), momentum=NoMomentum(), max_iter=10).trace
+    trace = frank_wolfe(ROUND.within(oracle), momentum=NoMomentum(), corrector=corrector, max_iter=10).trace
     # Before the first plane the loss's infimum, which is zero, is the only bound.
     gaps = np.append(
         trace["objective"][0], np.minimum.accumulate(trace["objective"])[1:] - trace["lower_bound"][:-1]
     )
-    np.testing.assert_allclose([hint.accuracy for hint in oracle.hints], 0.1 * gaps, rtol=1e-9)
+    np.testing.assert_allclose([hint.accuracy for hint in oracle.hints], share * gaps, rtol=1e-9)
 
 
 def counting(data_class):

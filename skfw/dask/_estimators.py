@@ -406,7 +406,7 @@ max_iter, max_time, fit_intercept, lipschitz, warm_start, verbose
         records = rows.runner.map(
             _regressed, rows.X, rows.y, rows.weights, make, rows.largest_weight, 1.0 / totals.sum(), n_outputs
         )
-        pattern = make(np.zeros((1, *low.shape)), np.ones(1))
+        pattern = make(np.zeros((1, *low.shape)), np.ones(1), self.fit_intercept)
         problem = self._sharded(rows, records, pattern, n_outputs)
         coding = TargetCoding(low.ndim == 1, rows.dtype, origin, unit, self.loss == "poisson")
         return problem, coding, rows.seen
@@ -430,8 +430,9 @@ class _TargetLoss:
     def __init__(self, regressor, origin, unit):
         self._regressor, self._origin, self._unit = regressor, origin, unit
 
-    def __call__(self, y, weights):
-        losses = self._regressor._losses(y.astype(np.float64) - self._origin, weights, self._unit)
+    def __call__(self, y, weights, fit_intercept=False):
+        targets = y.astype(np.float64) - self._origin
+        losses = self._regressor._losses(targets, weights, self._unit, fit_intercept)
         return losses[0] if len(losses) == 1 else SeveralTargets(tuple(losses))
 
 

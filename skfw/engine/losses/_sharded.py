@@ -20,10 +20,13 @@ from .._protocols import Array, Design, Evaluation, Hessian, Loss
 from .._shards import Deferred, Pieces, Runner, ShardVector
 from .._sums import TINY, UNIT_ROUNDOFF, column_sums
 from ._hessians import DiagonalHessian
+from ._separable import normalised
 
 # The intercept is good enough when the residual sums to this fraction of its size: each step of Newton's
 # method is a pass over all samples, and what is left is balanced by other planes.
-_ENOUGH, _NEWTON_STEPS = 1e-12, 60
+_ENOUGH, _NEWTON_STEPS = 1e-12, 100
+# After so many steps one begins anew, at the smallest of the best intercepts of the blocks.
+_MANY_STEPS = 8
 # Where it sums to this fraction the loss may be rounding, and no shorter step is tried.
 _NEAR = 1e-6
 # Each time a step leads uphill, it is made this much shorter; where it is damped again, this much longer.
@@ -61,7 +64,7 @@ class ShardedLoss(Loss):
         The loss of each block, without intercept: a `SeparableLoss`, a `SeveralTargets` or a
         `MultinomialLoss`, whose weights sum to one over all blocks.
     pattern : Loss
-        One of the same kind, of any samples.
+        One of the same kind, of any samples, with an intercept if this one has it.
     n_outputs : int or None
         How many predictions a sample has; None if they are numbers.
     fit_intercept : bool
@@ -124,8 +127,48 @@ class ShardedLoss(Loss):
         return _Found(evaluation, intercept, slope, float(slope_size), curvature)
 
     def _near_best(self, predictions: ShardVector | None, guess: Array) -> _Found:
-        """Return the loss at the best intercept, about: Newton's method, kept from going uphill."""
-        found, boldness = self._at(predictions, guess), 1.0
+        """Return the loss at the best intercept, about."""
+        found = self._at(predictions, guess)
+        return (
+            self._best_number(predictions, found)
+            if self.n_outputs is None
+            else self._best_numbers(predictions, found)
+        )
+
+    def _best_number(self, predictions: ShardVector | None, found: _Found) -> _Found:
+        """Newton's method for one intercept: the slope increases with it, so there is a bracket."""
+        low, high, boldness, crawls = -np.inf, np.inf, 1.0, False
+        for number in range(_NEWTON_STEPS):
+            if found.is_finite and found.slope_sum <= _ENOUGH * found.slope_size:
+                break
+            if not found.is_finite or number == _MANY_STEPS:  # far from any
+                own = self.runner.parts(self.runner.map(_own_intercept, self.losses, predictions))
+                least = min((each for each in own if low < each < high), default=found.intercept[0])
+                found, crawls = self._at(predictions, np.array([least])), False
+                if not found.is_finite:
+                    break
+            here = float(found.intercept[0])
+            low, high = (here, high) if found.slope[0] < 0.0 else (low, here)
+            following = here + float(found.newton_step()[0])
+            by_newton = low < following < high and not crawls
+            if not by_newton and np.isfinite(low) and np.isfinite(high):
+                following = (low + high) / 2.0
+            elif not by_newton:  # nothing curves here; the slope keeps steps short
+                following = here + boldness * float(found.newton_step(_DAMPING)[0])
+                boldness *= _GROWTH
+            if not low < following < high:
+                break
+            tried = self._at(predictions, np.array([following]))
+            if tried.is_finite:
+                crawls = by_newton and tried.slope_sum > 0.5 * found.slope_sum
+                found = tried
+            else:  # exponentials that are too large
+                high, crawls = following, True
+        return found
+
+    def _best_numbers(self, predictions: ShardVector | None, found: _Found) -> _Found:
+        """Newton's method for several intercepts, kept from going uphill."""
+        boldness = 1.0
         for _ in range(_NEWTON_STEPS):
             if found.slope_sum <= _ENOUGH * found.slope_size:
                 break
@@ -133,7 +176,6 @@ class ShardedLoss(Loss):
             if not following.is_better_than(found):
                 if found.slope_sum <= _NEAR * found.slope_size:  # the rest is rounding
                     break
-                # Far from the samples' predictions nothing curves; the slope keeps steps short there.
                 step, boldness = boldness * found.newton_step(_DAMPING), _GROWTH * boldness
                 following = self._at(predictions, found.intercept + step)
                 while not following.is_better_than(found) and np.any(
@@ -141,6 +183,9 @@ class ShardedLoss(Loss):
                 ):
                     step, boldness = _BACKTRACK * step, 1.0
                     following = self._at(predictions, found.intercept + step)
+            falls = following.evaluation.value < found.evaluation.value
+            if not falls and following.slope_sum >= found.slope_sum:
+                break
             found = following
         return found
 
@@ -227,6 +272,12 @@ class _Found:
     def slope_sum(self) -> float:
         """How far the intercept is from the best one."""
         return float(np.abs(self.slope).sum())
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all numbers are."""
+        numbers = np.concatenate([[self.evaluation.value], self.slope, self.curvature.ravel()])
+        return bool(np.isfinite(numbers).all())
 
     def newton_step(self, damping: float = 0.0) -> Array:
         """Return the step of Newton's method; with damping it is at most about the inverse of that."""
@@ -324,11 +375,11 @@ def _evaluate(
 ) -> dict[str, Any]:
     shape = (len(loss.weights),) if n_outputs is None else (len(loss.weights), n_outputs)
     shifted = np.zeros(shape) if predictions is None else predictions
-    if intercept is None:
-        evaluation = loss.evaluate(shifted)
-        slope, curvature = np.zeros(1), np.zeros((1, 1))
-    else:
-        with np.errstate(over="ignore", invalid="ignore"):  # at intercepts that are too far, and given up
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too far is given up
+        if intercept is None:
+            evaluation = loss.evaluate(shifted)
+            slope, curvature = np.zeros(1), np.zeros((1, 1))
+        else:
             evaluation = loss.evaluate(shifted + (intercept[0] if n_outputs is None else intercept))
             slope = _column_sums(evaluation.residual)
             curvature = _curvature_in_intercepts(loss.hessian(evaluation), shape)
@@ -336,6 +387,17 @@ def _evaluate(
     slope_size = float(np.abs(evaluation.residual).sum())
     found = {"sums": (*numbers, slope, slope_size, curvature), "residual": evaluation.residual}
     return found | {"predictions": predictions} if keep else found
+
+
+def _own_intercept(loss: Any, predictions: Array | None) -> float:
+    """Return the best intercept of a block alone; NaN if there is none."""
+    shifted = np.zeros(len(loss.weights)) if predictions is None else predictions
+    alone = replace(loss, weights=normalised(loss.weights), fit_intercept=True)
+    try:
+        with np.errstate(all="ignore"):
+            return float(alone.evaluate(shifted).intercept)
+    except ValueError:
+        return np.nan
 
 
 def _balanced(
