@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfw import HFWLogisticRegression, HFWRegressor
-from skfw.engine import Box
+from skfw.engine import Box, LogisticLoss, design_matrix
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -911,3 +911,13 @@ def test_a_fit_survives_the_death_of_a_worker_at_any_time(client):
     with after(0.4, os.kill, pids[-1], signal.SIGKILL):
         model.fit(in_blocks(X), in_blocks(SEVERAL))
     assert_same(model, HFWRegressor("l1", 3.0, loss="huber", **TIGHT).fit(X, SEVERAL))
+
+
+def test_the_scheduler_is_told_how_large_blocks_are():
+    """By default an object of a class that dask does not know has some fifty bytes, and is moved at will."""
+    sizeof = pytest.importorskip("dask.sizeof").sizeof
+    dense, rows = np.zeros((1000, 10)), sparse.random(1000, 50, 0.1, format="csr", random_state=0)
+    loss = LogisticLoss(np.ones(1000), np.ones(1000))
+    assert sizeof({"design": design_matrix(dense), "loss": loss}) >= dense.nbytes + 16_000
+    assert sizeof(design_matrix(rows)) >= 2 * rows.data.nbytes
+    assert sizeof(loss.hessian(loss.evaluate(np.zeros(1000)))) >= 8_000

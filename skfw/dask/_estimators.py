@@ -120,7 +120,7 @@ class DaskFitMixin:
         """Return an unfitted estimator with the same parameters, and the same client."""
         return type(self)(**self.get_params(deep=False))
 
-    def _lazily(self, X, method, n_columns=None):
+    def _lazily(self, X, method):
         """Return predictions of a collection as a dask array, or of an array as an array."""
         check_is_fitted(self)
         local = self.to_local()
