@@ -1,5 +1,6 @@
 """Rows in blocks: the same losses, designs and runs as in memory."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -167,6 +168,37 @@ def test_losses_are_those_in_memory(name, fit_intercept, n_blocks):
     np.testing.assert_allclose(
         joined(sharded.hessian(found).diagonal), loss.hessian(expected).diagonal, atol=1e-10
     )
+
+
+@pytest.mark.parametrize("name", ["logistic", "huber", "multinomial"])
+@with_intercept
+def test_second_derivatives_in_the_models_are_those_in_memory(name, fit_intercept):
+    X, targets, weights = data(name)
+    loss, sharded, rows = losses(name, targets, weights, fit_intercept, 4)
+    design, blocks = designs(name, X, rows)
+    (z,) = vectors(name, len(weights), 1)
+    expected, found = loss.hessian(loss.evaluate(z)), sharded.hessian(sharded.evaluate(in_blocks(z, rows)))
+    if LOSSES[name][1] is None:
+        np.testing.assert_allclose(found.gram(blocks), expected.gram(design), atol=1e-10)
+    else:
+        assert found.gram(blocks) is expected.gram(design) is None
+    some = np.sort(np.random.default_rng(3).choice(len(weights), 40, replace=False))
+    places = Pieces([np.flatnonzero(np.isin(part, some)) for part in rows])
+    sample = design.subset(some)
+    for matrix, other in zip(
+        found.output_grams(sample, places), expected.output_grams(sample, some), strict=True
+    ):
+        np.testing.assert_allclose(matrix, other, atol=1e-10)
+
+
+def test_a_plane_that_cannot_be_balanced_bounds_nothing():
+    _, targets, weights = data("logistic")
+    _, sharded, rows = losses("logistic", targets, weights, True, 3)
+    found = sharded._at(in_blocks(vectors("logistic", len(weights), 1)[0], rows), np.array([5.0]))
+    assert found.slope[0] > 0.1
+    aside = sharded._planes_aside
+    sharded.__dict__["_planes_aside"] = replace(aside, slopes=np.abs(aside.slopes))
+    assert sharded._balanced(found).offset == -np.inf
 
 
 @every_loss
