@@ -338,6 +338,18 @@ def test_a_sample_without_all_classes_makes_no_problem():
     assert problem.sample is None
 
 
+def test_a_sample_without_events_makes_no_problem():
+    X, _, weights = data("poisson", n_samples=6000)
+    chosen = np.random.default_rng(0).choice(6000, 750, replace=False)
+    targets = np.zeros(6000)
+    targets[np.setdiff1d(np.arange(6000), chosen)[:20]] = 1.0
+    _, sharded, rows = losses("poisson", targets, weights, True, 3)
+    _, design = designs("poisson", X, rows)
+    problem = Problem(sharded, design, L2Ball(1.0))
+    assert problem.sample is None
+    assert frank_wolfe(problem, corrector=best_corrector(problem), tolerance=1e-6).status == "converged"
+
+
 @pytest.mark.parametrize("name", ["logistic", "squared", "huber", "poisson", "multinomial"])
 @pytest.mark.parametrize("guess", [-700.0, 0.0, 300.0])
 @pytest.mark.parametrize("scale", [1.0, 100.0])

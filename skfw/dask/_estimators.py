@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from .._certified import conclude, with_callbacks
+from .._linear import total_weight
 from .._logistic import ClassCoding, HFWLogisticRegression
 from .._regression import HFWRegressor, TargetCoding
 from ..engine import (
@@ -25,9 +26,7 @@ from ..engine import (
     design_matrix,
     thread_pool,
 )
-from ._rows import is_collection, read_rows
-
-_LARGEST_COUNT = 1e15
+from ._rows import read_rows
 
 
 class DaskFitMixin:
@@ -73,9 +72,8 @@ class DaskFitMixin:
         The rows themselves are let go of: the problem has its own blocks.
         """
         rows = read_rows(type(self).__name__, client, X, y, sample_weight, self._look_at())
-        largest = rows.largest_weight
-        n_samples = sum(look.weights[2] * (look.weights[1] / largest) for look in rows.looks) * largest
-        return *self._prepare_rows(rows), float(np.clip(n_samples, 1.0, _LARGEST_COUNT))
+        weights = [look.weights[2] * look.weights[1] for look in rows.looks]
+        return *self._prepare_rows(rows), total_weight(weights, weights)
 
     def _used_client(self):
         """Return the client: the given one, the default one, or None for the local scheduler."""
@@ -124,7 +122,7 @@ class DaskFitMixin:
         """Return predictions of a collection as a dask array, or of an array as an array."""
         check_is_fitted(self)
         local = self.to_local()
-        if not is_collection(X):
+        if not dask.is_dask_collection(X):
             return getattr(local, method)(X)
         self._check_columns(X)
         if not isinstance(X, dask.array.Array):

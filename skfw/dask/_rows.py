@@ -110,11 +110,6 @@ def read_rows(name, client, X, y, sample_weight, look_at):
     return Rows(runner, *parts, looks, seen)
 
 
-def is_collection(data):
-    """Return whether data is a Dask collection."""
-    return dask.is_dask_collection(data)
-
-
 def _blocks(runner, data):
     """Return the blocks of rows of anything that has rows, and the names of its columns."""
     names = getattr(data, "columns", None)
@@ -123,7 +118,7 @@ def _blocks(runner, data):
         grid = data.to_delayed().reshape(data.numblocks[0], -1)
         delayed = [row[0] if len(row) == 1 else dask.delayed(_side_by_side)(list(row)) for row in grid]
         return Pieces(runner.load(delayed)), names
-    if is_collection(data):
+    if dask.is_dask_collection(data):
         return Pieces(runner.load(data.to_delayed())), names
     part = _as_array(data)
     cuts = np.linspace(0, part.shape[0], runner.n_parts + 1).astype(int)

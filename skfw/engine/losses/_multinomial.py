@@ -197,12 +197,11 @@ class MultinomialLoss(Loss):
         """Return the loss of some of the samples, with the weights that they have."""
         return replace(self, labels=self.labels[rows], weights=self.weights[rows])
 
-    def joined(self, others: Sequence[MultinomialLoss], fit_intercept: bool) -> MultinomialLoss | None:
-        """Return the loss of these and other samples, with weights that sum to one, if all classes occur."""
+    def joined(self, others: Sequence[MultinomialLoss], fit_intercept: bool) -> MultinomialLoss:
+        """Return the loss of these and other samples, with the weights that they have."""
         labels = np.concatenate([self.labels, *(each.labels for each in others)])
         weights = np.concatenate([self.weights, *(each.weights for each in others)])
-        whole = replace(self, labels=labels, weights=weights, fit_intercept=fit_intercept)
-        return whole.subset(np.arange(len(labels)))
+        return replace(self, labels=labels, weights=weights, fit_intercept=fit_intercept)
 
 
 @final

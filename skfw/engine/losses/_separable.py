@@ -199,17 +199,18 @@ class SeparableLoss(Loss):
 
     def subset(self, rows: npt.NDArray[np.intp]) -> Self | None:
         """Return the loss of some of the samples."""
-        return replace(self, targets=self.targets[rows], weights=normalised(self.weights[rows]))
+        found = self.some(rows)
+        return replace(found, weights=normalised(found.weights))
 
     def some(self, rows: npt.NDArray[np.intp]) -> Self:
         """Return the loss of some of the samples, with the weights that they have."""
         return replace(self, targets=self.targets[rows], weights=self.weights[rows])
 
     def joined(self, others: Sequence[Self], fit_intercept: bool) -> Self:
-        """Return the loss of these and other samples, with weights that sum to one."""
+        """Return the loss of these and other samples, with the weights that they have."""
         targets = np.concatenate([self.targets, *(each.targets for each in others)])
         weights = np.concatenate([self.weights, *(each.weights for each in others)])
-        return replace(self, targets=targets, weights=normalised(weights), fit_intercept=fit_intercept)
+        return replace(self, targets=targets, weights=weights, fit_intercept=fit_intercept)
 
 
 def normalised(weights: Array) -> Array:

@@ -110,7 +110,7 @@ class SeveralTargets(Loss):
         return SeveralTargets(tuple(loss.some(rows) for loss in self.columns))
 
     def joined(self, others: Sequence[SeveralTargets], fit_intercept: bool) -> SeveralTargets:
-        """Return the loss of these and other samples, with weights that sum to one."""
+        """Return the loss of these and other samples, with the weights that they have."""
         columns = zip(self.columns, *(each.columns for each in others), strict=True)
         return SeveralTargets(tuple(first.joined(rest, fit_intercept) for first, *rest in columns))
 

@@ -47,8 +47,8 @@ class BlockLoss(Protocol):
         """Return the loss of some of the samples, with the weights that they have."""
         ...
 
-    def joined(self, others: Sequence[Self], fit_intercept: bool) -> Loss | None:
-        """Return the loss of these and other samples, with weights that sum to one."""
+    def joined(self, others: Sequence[Self], fit_intercept: bool) -> Loss:
+        """Return the loss of these and other samples, with the weights that they have."""
         ...
 
 
@@ -107,8 +107,8 @@ class ShardedLoss(Loss):
     def subset(self, rows: Pieces) -> Loss | None:
         """Return the loss of some of the samples, which are brought here."""
         first, *others = self.runner.parts(self.runner.map(_some, self.losses, rows))
-        joined: Loss | None = first.joined(others, self.fit_intercept)
-        return joined
+        whole: Loss = first.joined(others, self.fit_intercept)
+        return whole.subset(np.arange(len(whole.weights)))
 
     def _at(self, predictions: ShardVector | None, intercept: Array | None) -> _Found:
         """Evaluate the loss at an intercept; without predictions, where all are zero."""
@@ -353,14 +353,12 @@ class ShardedHessian(Hessian):
     @cached_property
     def _curvature(self) -> Array:
         """The second derivative in the intercepts."""
-        return np.asarray(
-            self._runner.sums(_intercept_curvature, self.hessians, self.loss.n_outputs, self.diagonal)[0]
-        )
+        return np.asarray(self._runner.sums(_intercept_curvature, self.hessians, self.diagonal)[0])
 
     def _mean_change(self, change: ShardVector) -> Array:
         """Return the change of predictions that the intercepts make up for."""
-        slope, curvature = self._runner.sums(_intercept_slope, self.hessians, change, self.loss.n_outputs)
-        return np.asarray(np.linalg.lstsq(curvature, slope, rcond=None)[0], dtype=np.float64)
+        (slope,) = self._runner.sums(_intercept_slope, self.hessians, change)
+        return np.asarray(np.linalg.lstsq(self._curvature, slope, rcond=None)[0], dtype=np.float64)
 
 
 # What is done with a block.
@@ -427,11 +425,11 @@ def _along(hessian: Hessian, change: Array, mean: Array | None) -> tuple[float]:
     return (float((centred * hessian.apply(centred)).sum()),)
 
 
-def _intercept_slope(hessian: Hessian, change: Array, n_outputs: int | None) -> tuple[Array, Array]:
-    return _column_sums(hessian.apply(change)), _curvature_in_intercepts(hessian, change.shape)
+def _intercept_slope(hessian: Hessian, change: Array) -> tuple[Array]:
+    return (_column_sums(hessian.apply(change)),)
 
 
-def _intercept_curvature(hessian: Hessian, n_outputs: int | None, diagonal: Array) -> tuple[Array]:
+def _intercept_curvature(hessian: Hessian, diagonal: Array) -> tuple[Array]:
     return (_curvature_in_intercepts(hessian, diagonal.shape),)
 
 
