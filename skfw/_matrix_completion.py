@@ -393,7 +393,10 @@ class HFWMatrixCompletion(CompletedMatrixMixin, CertifiedFitMixin, RegressorMixi
         implicit = self.implicit
         if implicit == "auto":
             implicit = best_implicit(self, X, y, weights, given, began)
-        task = self._task(X, y, weights, given)
+        return self._complete_task(self._task(X, y, weights, given), implicit, start, report, began)
+
+    def _complete_task(self, task, implicit, start=None, report=None, began=None):
+        """Do the same for entries in the solver's units, with these implicit features."""
         sides = task.sides(implicit)
         radius = self._radius(task, implicit)
         problem = Problem(task.loss, data := task.data(sides), self._constraint(task, data.shape, radius))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral
 
 import numpy as np
@@ -18,6 +19,7 @@ from ._certified import (
     warn_caller,
     with_callbacks,
 )
+from ._completion_task import Task
 from ._features import given_features
 from ._ids import doubt_ids
 from ._implicit import best_implicit
@@ -194,10 +196,10 @@ tol, max_iter, max_time, lipschitz, clip
         template.set_params(implicit=implicit)
         weights = None if sample_weight is None else as_sample_weight(sample_weight, len(y))
         folds = self._folds(X, y, weights, seed)
+        task = template._task(*entries, given)
         search = RadiusSearch(template, (X, y, weights, given), folds, scorer, self.n_jobs, self.scoring)
         if grid is None:
-            unit = template._radius(template._task(*entries), implicit)
-            rises = search.follow_grid(unit, self.radii)
+            rises = search.follow_grid(template._radius(task, implicit), self.radii)
         else:
             rises = False
             search.follow(grid)
@@ -208,7 +210,7 @@ tol, max_iter, max_time, lipschitz, clip
         if self.verbose:
             print(f"all entries, radius {radius:.4g}")
         with self._callbacks(X, y, sample_weight, seen) as report:
-            certificate = model._complete(*entries, given, search.models[radius], report=report)
+            certificate = model._complete_task(task, implicit, search.models[radius], report)
             set_fitted(self, seen | certificate.attributes | chosen)
         conclude(type(self).__name__, certificate, search.shortfalls)
         doubts = [doubt_ids(X, self._observed, seen.get("feature_names_in_"))]
@@ -243,8 +245,8 @@ class RadiusSearch:
     """
 
     def __init__(self, template, data, folds, scorer, n_jobs=None, scoring=None):
-        self._template, self._data, self._folds, self._scorer = template, data, folds, scorer
-        self._n_jobs, self._scoring = n_jobs, scoring
+        self._template, self._scorer, self._n_jobs, self._scoring = template, scorer, n_jobs, scoring
+        self._folds = [_Fold.of(template, data, *fold) for fold in folds]
         self._last = None
         self._scores, self.models, self.shortfalls = {}, {}, []
 
@@ -279,7 +281,6 @@ class RadiusSearch:
         fitted = Parallel(n_jobs=self._n_jobs)(
             delayed(_fit_fold)(
                 at_radius(self._template, radius),
-                self._data,
                 fold,
                 self._scorer,
                 start,
@@ -309,15 +310,39 @@ def _is_better(score, other):
     return score - other > _BETTER * abs(score)
 
 
+@dataclass(frozen=True)
+class _Fold:
+    """What the fits of a fold share: the task of its training part, and the test part.
+
+    Attributes
+    ----------
+    task : Task
+    test : tuple of two arrays
+        Ids and values.
+    test_weight : dict
+        The keyword of the scorer, if there are weights.
+    """
+
+    task: Task
+    test: tuple
+    test_weight: dict
+
+    @classmethod
+    def of(cls, template, data, train, test):
+        """Return the fold with these places of the data: ids, values, weights or None, and features."""
+        X, y, weights, given = data
+        part = np.ones(len(train)) if weights is None else weights[train]
+        test_weight = {} if weights is None else {"sample_weight": relative_weights(weights[test])}
+        return cls(template._task(X[train], y[train], part, given), (X[test], y[test]), test_weight)
+
+
 @thread_pool()
-def _fit_fold(model, data, fold, scorer, start, heading):
+def _fit_fold(model, fold, scorer, start, heading):
     """Return a model of the fold's training part, its score on the test part, and how it fell short."""
-    (X, y, weights, given), (train, test) = data, fold
     if model.verbose:
         print(heading)
-    part = np.ones(len(train)) if weights is None else weights[train]
-    certificate = model._complete(X[train], y[train], part, given, start)
+    certificate = model._complete_task(fold.task, model.implicit, start)
     stop_if_interrupted(certificate)
-    set_fitted(model, certificate.attributes | {"n_features_in_": X.shape[1]})
-    test_weight = {} if weights is None else {"sample_weight": relative_weights(weights[test])}
-    return model, scorer(model, X[test], y[test], **test_weight), certificate.shortfall
+    n_features = fold.test[0].shape[1]
+    set_fitted(model, certificate.attributes | {"n_features_in_": n_features})
+    return model, scorer(model, *fold.test, **fold.test_weight), certificate.shortfall

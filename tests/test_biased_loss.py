@@ -259,6 +259,22 @@ def test_plane_of_long_rows(penalty, biases):
         assert found.value >= exact * (1 - 1e-13)
 
 
+def test_blocks_of_entries(monkeypatch):
+    """What is computed block by block is the same as all at once."""
+    loss, rng = problem()
+    predictions, change = rng.normal(size=(2, 40))
+    whole = loss.evaluate(predictions), loss.evaluate_roughly(predictions)
+    moved = loss.hessian(whole[0]).apply(change)
+    monkeypatch.setattr("skfw.engine.losses._biased._BLOCK", 7)
+    for found, expected, atol in zip(
+        (loss.evaluate(predictions), loss.evaluate_roughly(predictions)), whole, (1e-14, 1e-7), strict=True
+    ):
+        assert found.residual.dtype == expected.residual.dtype
+        assert found.value == pytest.approx(expected.value, rel=atol)
+        np.testing.assert_allclose(found.residual, expected.residual, atol=atol)
+    np.testing.assert_allclose(loss.hessian(whole[0]).apply(change), moved, atol=1e-14)
+
+
 def test_biases_whose_squares_overflow():
     """Light entries leave the bias of a row to follow predictions that are immense."""
     weights = np.array([1.0, 1e-200])

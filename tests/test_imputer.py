@@ -231,12 +231,13 @@ def test_the_search_finds_the_best_radius_and_leaves_most_out(monkeypatch):
 
     def spy(self, radius):
         try_radius(self, radius)
-        (X, y, *_), [(known, held_out)], model = self._data, self._folds, self.models[radius]
-        assert len(y) == n_values == len(known) + len(held_out)
-        assert len(held_out) == np.ceil(0.1 * n_values)
-        assert model._observed.nnz == len(known)
-        assert not set(known) & set(held_out)
-        tried[radius] = np.mean((model.predict(X[held_out]) - y[held_out]) ** 2)
+        [fold], model = self._folds, self.models[radius]
+        X, y = fold.test
+        known = {tuple(entry) for entry in np.argwhere(model._observed)}
+        assert len(y) == np.ceil(0.1 * n_values)
+        assert len(known) + len(y) == n_values
+        assert not known & {tuple(entry) for entry in X}
+        tried[radius] = np.mean((model.predict(X) - y) ** 2)
 
     monkeypatch.setattr(RadiusSearch, "try_radius", spy)
     imputer = HFWImputer(random_state=0).fit(missing)

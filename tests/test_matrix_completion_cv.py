@@ -317,13 +317,13 @@ def test_the_last_fit_starts_from_a_fold():
 
 def test_each_radius_starts_from_the_one_before(monkeypatch):
     starts = []
-    complete = HFWMatrixCompletion._complete
+    complete = HFWMatrixCompletion._complete_task
 
-    def spy(self, X, y, weights, given, start=None, **options):
+    def spy(self, task, implicit, start=None, *options):
         starts.append((self.radius, start and start.radius))
-        return complete(self, X, y, weights, given, start, **options)
+        return complete(self, task, implicit, start, *options)
 
-    monkeypatch.setattr(HFWMatrixCompletion, "_complete", spy)
+    monkeypatch.setattr(HFWMatrixCompletion, "_complete_task", spy)
     searched([0.5, 1.0, 2.0], scoring=ByRadius(lambda radius: radius))
     expected = [(0.5, None)] * 3 + [(1.0, 0.5)] * 3 + [(2.0, 1.0)] * 3 + [(2.0, 2.0)]
     assert starts == expected

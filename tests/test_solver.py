@@ -10,6 +10,7 @@ from problems import data, dense_completion, problem
 
 from skfw.engine import (
     Adaptive,
+    AveragePlane,
     Constraint,
     Corrector,
     DenseVector,
@@ -245,6 +246,20 @@ def test_the_oracle_is_asked_for_a_fraction_of_the_gap(corrector, share):
         trace["objective"][0], np.minimum.accumulate(trace["objective"])[1:] - trace["lower_bound"][:-1]
     )
     np.testing.assert_allclose([hint.accuracy for hint in oracle.hints], share * gaps, rtol=1e-9)
+
+
+def test_where_the_newest_plane_is_enough_none_is_searched_for():
+    """Past planes are averaged in to prove a smaller gap: at the end of a run nobody needs one."""
+    options, points, watched = {"momentum": Adaptive(), "corrector": Idle()}, [], Wrapped()
+    frank_wolfe(
+        ROUND.within(watched), **options, max_iter=3, callback=lambda state: points.append(state.point)
+    )
+    assert len(watched.hints) > 4
+    newest = points[3].value - ROUND.minimise(AveragePlane.tangent(points[3].evaluation)).bound
+    oracle = Wrapped()
+    result = frank_wolfe(ROUND.within(oracle), **options, tolerance=1.001 * newest)
+    assert (result.status, result.n_iter, len(oracle.hints)) == ("converged", 3, 4)
+    assert result.gap <= newest
 
 
 def counting(data_class):

@@ -360,8 +360,8 @@ class PlainEntries(Entries):
         """Sum values of entries over each row, then over each column, in any order."""
 
     @abstractmethod
-    def spread(self, marginals: Array) -> SampleVector:
-        """Return, for each entry, the number of its row plus that of its column."""
+    def spread(self, marginals: Array, part: slice) -> SampleVector:
+        """Return, for each entry of a part, the number of its row plus that of its column."""
 
 
 class Atom(Protocol):

@@ -324,14 +324,18 @@ class _Run:
         accuracy = (_CORRECTED_SHARE if self.corrector else _ORACLE_SHARE) * self.gap
         past = self._past
         self.planes = _Planes(self.problem, past.cut if past else None, self.point, accuracy, self._calls)
+        clock = past.clock + 1.0 if past else 0.0
         if past is None or self.corrector:  # which needs the gradient itself
             newest = self.planes.newest
-        if past is None:
-            self.choice = Choice(newest, 1.0, 0.0, newest.minimum.atom)
+            self._largest_bound = max(self._largest_bound, newest.bound)
+        # Where that bound is enough, the run ends, and a search for a better one is wasted: with 25 million
+        # entries it would call the oracle a dozen times, which takes as long as several steps.
+        if past is None or (self.corrector and self.has_converged):
+            self.choice = Choice(newest, 1.0, clock, newest.minimum.atom)
         else:
-            self.choice = self.momentum.choose(self.planes, past.clock + 1.0)
+            self.choice = self.momentum.choose(self.planes, clock)
             self.n_restarts += self.choice.restarted
-        self._largest_bound = max(self._largest_bound, self.planes.best_bound)
+            self._largest_bound = max(self._largest_bound, self.planes.best_bound)
         self.has_bound = True
 
     def move(self) -> float:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 from typing import ClassVar, final
 
 import numpy as np
 
 from .._protocols import Array, Direction, Evaluation, Hessian, Loss, PlainEntries
 from .._sums import SUM_ROUNDING, UNIT_ROUNDOFF, euclidean_norm, inner
+from .._threads import map_blocks, row_blocks
 
 # Biases are good enough when better ones could lower the loss by no more than this fraction of the targets';
 # in rough evaluations, in single precision, by about this one.
@@ -17,6 +20,8 @@ _PRECISION, _ROUGH_PRECISION = 1e-10, 1e-5
 _MAX_STEPS = 100
 # The least penalty, relative to the weight of what it belongs to: it changes the loss by rounding only.
 _LEAST_PENALTY = float(np.finfo(np.float64).eps)
+# Entries in a block of what is computed for each of them: it stays in the cache.
+_BLOCK = 1 << 17
 
 
 @final
@@ -68,12 +73,7 @@ class BiasedSquaredLoss(Loss):
 
     def evaluate(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`. The intercept is the biases of the rows, then of the columns."""
-        values = self.targets - predictions
-        biases = self._best_biases(values, intercept)
-        error = self.entries.spread(biases)
-        error -= values
-        residual = self.weights * error
-        half_square = 0.5 * inner(residual, error)
+        residual, biases, half_square = self._fit_biases(self.targets, predictions, self.weights, intercept)
         penalties = self._penalties
         # An infinite penalty times no bias is nothing.
         shrinkage = np.where(biases == 0.0, 0.0, penalties) * biases
@@ -92,14 +92,29 @@ class BiasedSquaredLoss(Loss):
     def evaluate_roughly(self, predictions: Array, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss in single precision, with biases that are found in fewer steps, and no plane."""
         targets, weights = self._single_precision
-        values = targets - predictions.astype(np.float32, copy=False)
-        biases = self._best_biases(values, intercept)
-        error = self.entries.spread(biases)
-        error -= values
-        residual = weights * error
+        predictions = predictions.astype(np.float32, copy=False)
+        residual, biases, half_square = self._fit_biases(targets, predictions, weights, intercept)
         penalised = np.where(biases == 0.0, 0.0, self._penalties) * biases
-        value = 0.5 * (inner(residual, error) + inner(penalised, biases))
+        value = half_square + 0.5 * inner(penalised, biases)
         return Evaluation(value, residual, -np.inf, np.inf, np.inf, biases)
+
+    def _fit_biases(
+        self, targets: Array, predictions: Array, weights: Array, guess: float | Array
+    ) -> tuple[Array, Array, float]:
+        """Return the residual at the best biases, these, and half the weighted sum of squared errors."""
+
+        def values(part: slice) -> Array:
+            return np.asarray(targets[part] - predictions[part])
+
+        biases = self._best_biases(*_weighted(values, weights), guess)
+
+        def errors(part: slice) -> Array:
+            result = self.entries.spread(biases, part)
+            result -= values(part)
+            return np.asarray(result)
+
+        residual, square = _weighted(errors, weights)
+        return residual, biases, 0.5 * square
 
     def curvature_along(self, evaluation: Evaluation, change: Array) -> float:
         """Return the second derivative, which is the same everywhere."""
@@ -113,17 +128,17 @@ class BiasedSquaredLoss(Loss):
         """Return the curvature, the same everywhere."""
         return BiasedHessian(self)
 
-    def _best_biases(self, values: Array, guess: float | Array) -> Array:
-        """Return the biases that fit `values` best: others could lower the loss by a small fraction at most.
+    def _best_biases(self, weighted: Array, square: float, guess: float | Array) -> Array:
+        """Return the biases that fit values best: others could lower the loss by a small fraction at most.
 
-        For given row biases those of the columns are known, which leaves equations for the rows alone.
-        Where their residual is g, others could lower the loss by half of g^2 over the penalties at most. For
-        rough ones it is enough that they would if the rows had nothing to do with each other.
+        Given are the values times their weights, and the weighted sum of their squares. For given row biases
+        those of the columns are known, which leaves equations for the rows alone. Where their residual is g,
+        others could lower the loss by half of g^2 over the penalties at most. For rough ones it is enough
+        that they would if the rows had nothing to do with each other.
         """
-        n_rows, kind = self.entries.shape[0], values.dtype
+        n_rows, kind = self.entries.shape[0], weighted.dtype
         is_rough = kind == np.float32
         across, along = self._single_weight_matrices if is_rough else self._weight_matrices
-        weighted = (self._single_precision[1] if is_rough else self.weights) * values
         right_side = self.entries.marginals(weighted)
         row_totals, column_totals = np.split(self._totals.astype(kind), [n_rows])
 
@@ -136,7 +151,7 @@ class BiasedSquaredLoss(Loss):
             return np.concatenate([biases, columns_for(biases)])
         biases += guess[:n_rows] if isinstance(guess, np.ndarray) else guess
         sizes = row_totals if is_rough else self._penalties[:n_rows]
-        enough = (_ROUGH_PRECISION if is_rough else _PRECISION) * inner(weighted, values)
+        enough = (_ROUGH_PRECISION if is_rough else _PRECISION) * square
         residual = right_side[:n_rows] - row_totals * biases - across @ columns_for(biases)
         direction = residual / row_totals
         error = inner(residual, direction)
@@ -215,8 +230,28 @@ class BiasedHessian(Hessian):
 
     def apply(self, change: Array) -> Array:
         """Return how the residual changes."""
-        # In place: with millions of entries, new memory takes longer than the arithmetic.
-        result = self.loss.entries.spread(-self.loss._best_biases(change, 0.0))
-        result += change
-        result *= self.loss.weights
-        return np.asarray(result)
+        loss = self.loss
+        biases = -loss._best_biases(*_weighted(lambda part: change[part], loss.weights), 0.0)
+
+        def moved(part: slice) -> Array:
+            result = loss.entries.spread(biases, part)
+            result += change[part]
+            return np.asarray(result)
+
+        return _weighted(moved, loss.weights)[0]
+
+
+def _weighted(values: Callable[[slice], Array], weights: Array) -> tuple[Array, float]:
+    """Return values times their weights, and the weighted sum of their squares.
+
+    A block of values is computed where it is needed: with millions of entries, new memory takes longer than
+    the arithmetic.
+    """
+
+    def block(part: slice) -> tuple[Array, float]:
+        found = values(part)
+        product = weights[part] * found
+        return product, inner(product, found)
+
+    products, squares = zip(*map_blocks(block, row_blocks(len(weights), _BLOCK)), strict=True)
+    return np.concatenate(products), fsum(squares)
