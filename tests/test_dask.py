@@ -5,6 +5,7 @@ something that never comes waits forever.
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import pickle
@@ -30,6 +31,7 @@ da = pytest.importorskip("dask.array")
 
 from skfw.dask import DaskHFWLogisticRegression, DaskHFWRegressor  # noqa: E402
 from skfw.dask._cluster import OnCluster  # noqa: E402
+from skfw.dask._rows import InProcess  # noqa: E402
 
 RNG = np.random.default_rng(0)
 N, P = 105, 5
@@ -733,6 +735,115 @@ def test_what_fails_in_a_task_is_told():
         model.fit(in_blocks(X).map_blocks(failing, meta=X[:0]), in_blocks(Y2))
 
 
+# Blocks that are read again in each pass, because the workers cannot hold them.
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """There is no memory for any data; blocks may be smaller than the tasks that read them."""
+    for runner in (InProcess, OnCluster):
+        monkeypatch.setattr(runner, "memory", 0.0)
+    monkeypatch.setattr("skfw.dask._rows._CARRIED_SHARE", np.inf)
+
+
+def in_files(array, folder, n_blocks=4, kind=lambda part: part):
+    """Return an array of blocks that are read from files, which say when they are read."""
+    name, ends = f"{len(list(folder.iterdir()))}-", np.cumsum([0, *lengths(n_blocks, len(array))]).tolist()
+    blocks = []
+    for a, b in itertools.pairwise(ends):
+        file = folder / f"{name}{a}.npy"
+        np.save(file, array[a:b])
+        block = dask.delayed(read_file, pure=False)(str(file), kind)
+        blocks.append(da.from_delayed(block, (b - a, *array.shape[1:]), meta=kind(array[:0])))
+    return da.concatenate(blocks)
+
+
+def read_file(file, kind):
+    with open(f"{file}.reads", "a") as log:
+        log.write("x")
+    return kind(np.load(file))
+
+
+def n_reads(folder):
+    return [len(file.read_text()) for file in sorted(folder.glob("*.reads"))]
+
+
+@pytest.mark.parametrize("kind", [lambda part: part, sparse.csr_matrix, np.asfortranarray], ids=str)
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize("name", ["l1", "l2", "nuclear"])
+def test_blocks_that_do_not_fit_are_read_again(little_memory, tmp_path, name, weights, kind):
+    params, y = SETS[name]
+    rows = in_files(X, tmp_path, 7, kind)
+    model = DaskHFWLogisticRegression(*params, **TIGHTER)
+    model.fit(rows, in_blocks(y, 5), weights)
+    assert min(n_reads(tmp_path)) > 10
+    assert_same(model, HFWLogisticRegression(*params, **TIGHTER).fit(X, y, weights))
+    before = n_reads(tmp_path)
+    score = model.to_local().score(X, y, weights)
+    assert model.score(rows, in_blocks(y, 5), weights) == pytest.approx(score)
+    assert max(np.subtract(n_reads(tmp_path), before)) <= 3
+
+
+def test_blocks_that_fit_are_read_once(tmp_path):
+    DaskHFWLogisticRegression("l1", 2.0).fit(in_files(X, tmp_path), in_blocks(Y2))
+    assert n_reads(tmp_path) == [1, 1, 1, 1]
+
+
+def test_blocks_that_do_not_fit_may_be_empty_or_of_unknown_length(little_memory, tmp_path):
+    rows, labels = in_files(X, tmp_path), in_files(Y2, tmp_path)
+    kept = rows[:, 0] > np.quantile(X[:, 0], 0.6)
+    model = DaskHFWLogisticRegression("l1", 2.0, **TIGHT).fit(rows[kept], labels[kept])
+    some = X[:, 0] > np.quantile(X[:, 0], 0.6)
+    assert_same(model, HFWLogisticRegression("l1", 2.0, **TIGHT).fit(X[some], Y2[some]))
+    assert max(n_reads(tmp_path)) > 10
+
+
+def test_frames_that_do_not_fit_are_read_again(little_memory, loaded, tmp_path):
+    dd = pytest.importorskip("dask.dataframe")
+    files = [tmp_path / f"{k}.csv" for k in range(3)]
+    for file, part in zip(files, np.array_split(np.arange(N), 3), strict=True):
+        pd.DataFrame(X[part], columns=list("abcde")).assign(y=Y2[part]).to_csv(file, index=False)
+    frame = dd.read_csv([str(file) for file in files])
+    model = DaskHFWLogisticRegression("l1", 2.0, **TIGHT).fit(frame[list("abcde")], frame["y"])
+    assert_same(model, HFWLogisticRegression("l1", 2.0, **TIGHT).fit(X, Y2))
+    np.testing.assert_array_equal(model.feature_names_in_, list("abcde"))
+    assert len(loaded) == 1
+
+
+def test_what_is_much_work_is_done_once(little_memory, tmp_path):
+    """Each block of centred data needs all blocks."""
+    rows = in_files(X, tmp_path)
+    model = DaskHFWLogisticRegression("l1", 2.0, **TIGHT).fit(rows - rows.mean(axis=0), in_blocks(Y2))
+    assert n_reads(tmp_path) == [1, 1, 1, 1]
+    assert_same(model, HFWLogisticRegression("l1", 2.0, **TIGHT).fit(X - X.mean(axis=0), Y2))
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The lists of blocks that are loaded and held in this process."""
+    found, load = [], InProcess.load
+    monkeypatch.setattr(InProcess, "load", lambda self, delayed: found.append(delayed) or load(self, delayed))
+    return found
+
+
+@pytest.mark.parametrize("collection", [in_blocks, lambda X: in_blocks(X)[:, 1:]], ids=["array", "slice"])
+def test_data_that_is_in_the_graph_is_sent_once(monkeypatch, loaded, collection):
+    monkeypatch.setattr(InProcess, "memory", 0.0)
+    rows, labels = collection(np.tile(X, (400, 1))), in_blocks(np.tile(Y2, 400))
+    DaskHFWLogisticRegression("l1", 2.0).fit(rows, labels)
+    assert len(loaded) == 2
+    DaskHFWLogisticRegression("l1", 2.0).fit(da.ones((42_000, 5), chunks=10_500) * np.arange(5), labels)
+    assert len(loaded) == 3
+
+
+def test_what_is_wrong_with_blocks_that_are_read_again_is_told(little_memory, tmp_path):
+    model = DaskHFWLogisticRegression("l1", 2.0).fit(*CLASSIFIED)
+    with raises_and_keeps(model, ValueError, "X contains NaN or infinity, in block 2 "):
+        model.fit(in_files(with_one(X, np.nan), tmp_path), in_blocks(Y2))
+    with raises_and_keeps(model, ValueError, "no such file"):
+        model.fit(in_files(X, tmp_path).map_blocks(failing, meta=X[:0]), in_blocks(Y2))
+
+
 # On a cluster.
 
 
@@ -911,6 +1022,30 @@ def test_a_fit_survives_the_death_of_a_worker_at_any_time(client):
     with after(0.4, os.kill, pids[-1], signal.SIGKILL):
         model.fit(in_blocks(X), in_blocks(SEVERAL))
     assert_same(model, HFWRegressor("l1", 3.0, loss="huber", **TIGHT).fit(X, SEVERAL))
+
+
+@needs_sigkill
+def test_a_fit_that_reads_blocks_again_survives_the_death_of_a_worker(
+    client, monkeypatch, little_memory, tmp_path
+):
+    pids = client.run(os.getpid)
+    at_pass(monkeypatch, 8, lambda: os.kill(next(iter(pids.values())), signal.SIGKILL))
+    model = DaskHFWLogisticRegression("l2", 1.5, client=client, **TIGHT)
+    model.fit(in_files(X, tmp_path), in_files(Y2, tmp_path))
+    assert_same(model, HFWLogisticRegression("l2", 1.5, **TIGHT).fit(X, Y2))
+    assert max(n_reads(tmp_path)) > 10
+
+
+def test_blocks_are_held_where_the_workers_have_memory_for_them(client, tmp_path):
+    assert OnCluster(client).memory > 1e8
+    DaskHFWLogisticRegression("l2", 1.5, client=client).fit(in_files(X, tmp_path), in_blocks(Y2))
+    assert n_reads(tmp_path) == [1, 1, 1, 1]
+
+
+def test_persisted_blocks_are_not_read_again(client, little_memory, tmp_path):
+    rows = client.persist(in_files(X, tmp_path))
+    DaskHFWLogisticRegression("l2", 1.5, client=client).fit(rows, in_blocks(Y2))
+    assert n_reads(tmp_path) == [1, 1, 1, 1]
 
 
 def test_the_scheduler_is_told_how_large_blocks_are():

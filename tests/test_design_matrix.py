@@ -1,20 +1,27 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
 
 from skfw import HFWLogisticRegression
-from skfw.engine import DenseDesign, MappedDesign, SparseDesign, design_matrix
+from skfw.engine import DenseDesign, Extent, MappedDesign, SparseDesign, SparseRows, design_matrix
 
 FORMATS = {
     "dense": np.ascontiguousarray,
     "fortran": np.asfortranarray,
     "csr": sparse.csr_matrix,
     "csc": sparse.csc_matrix,
+    "rows": sparse.csr_matrix,
 }
 EPSILON = np.finfo(np.float64).eps
 with_all_formats = pytest.mark.parametrize("format", FORMATS)
 in_both_precisions = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+
+
+def design_of(format, X, n_outputs=None):
+    return design_matrix(FORMATS[format](X), n_outputs, by_rows=format == "rows")
 
 
 def random_matrix(shape=(500, 7), dtype=np.float64):
@@ -35,6 +42,8 @@ def test_the_kind_of_the_data_decides():
     assert isinstance(design_matrix(np.eye(2)), DenseDesign)
     for kind in (sparse.csr_matrix, sparse.csc_matrix, sparse.csr_array, sparse.csc_array):
         assert isinstance(design_matrix(kind(np.eye(2))), SparseDesign)
+        assert isinstance(design_matrix(kind(np.eye(2)), by_rows=True), SparseRows)
+    assert isinstance(design_matrix(np.eye(2), by_rows=True), DenseDesign)
 
 
 @pytest.mark.parametrize("n_outputs", [None, 3])
@@ -43,7 +52,7 @@ def test_the_kind_of_the_data_decides():
 def test_products(format, dtype, n_outputs, small_blocks):
     X = random_matrix(dtype=dtype)
     exact = X.astype(np.float64)
-    design = design_matrix(FORMATS[format](X), n_outputs)
+    design = design_of(format, X, n_outputs)
     rng = np.random.default_rng(1)
     x = rng.normal(size=design.zeros().shape)
     r = rng.normal(size=design.apply(x).shape)
@@ -75,7 +84,7 @@ def test_squared_norm(format, scale, n_outputs):
     X = random_matrix((200, 30))
     weights = np.random.default_rng(2).uniform(size=200)
     exact = np.linalg.eigvalsh(X.T @ (weights[:, np.newaxis] * X))[-1]
-    found = design_matrix(FORMATS[format](X * scale), n_outputs).squared_norm(weights) / scale / scale
+    found = design_of(format, X * scale, n_outputs).squared_norm(weights) / scale / scale
     assert exact * (1 - 1e-12) <= found <= 1.011 * exact
 
 
@@ -96,7 +105,7 @@ def test_parts_and_squares(format, dtype, shape, small_blocks):
     X = random_matrix(shape, dtype)
     X[:, [0, -1]] = 0.0  # features without any value, at both ends
     exact = X.astype(np.float64)
-    design = design_matrix(FORMATS[format](X))
+    design = design_of(format, X)
     rng = np.random.default_rng(1)
     weights = rng.uniform(size=shape[0])
     np.testing.assert_allclose(design.gram(weights), exact.T @ (weights[:, np.newaxis] * exact), atol=1e-12)
@@ -121,17 +130,18 @@ def test_gram_both_ways(format, cheap, block, monkeypatch):
     X = random_matrix((200, 30))
     weights = np.random.default_rng(1).uniform(size=200)
     exact = X.T @ (weights[:, np.newaxis] * X)
-    np.testing.assert_allclose(design_matrix(FORMATS[format](X)).gram(weights), exact, atol=1e-12)
+    np.testing.assert_allclose(design_of(format, X).gram(weights), exact, atol=1e-12)
 
 
 @pytest.mark.parametrize("cheap", ["_SPARSE_GRAM_TERM", "_DENSE_GRAM_TERM"])
+@pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_matrix])
-def test_stored_duplicates_are_summed_without_touching_the_input(kind, cheap, monkeypatch):
+def test_stored_duplicates_are_summed_without_touching_the_input(kind, by_rows, cheap, monkeypatch):
     monkeypatch.setattr(f"skfw.engine._costs.{cheap}", 0.0)
     stored = np.array([1.0, 2.0, 4.0, -3.0]), np.array([0, 0, 1, 1]), np.array([0, 2, 4])
     X = kind(stored, shape=(2, 2))
     dense, plain = X.toarray(), kind(X.toarray())
-    design, weights = design_matrix(X), np.array([0.5, 2.0])
+    design, weights = design_matrix(X, by_rows=by_rows), np.array([0.5, 2.0])
     np.testing.assert_array_equal(design.apply(np.array([1.0, 5.0])), dense @ [1.0, 5.0])
     np.testing.assert_array_equal(design.adjoint(np.array([1.0, 5.0])), dense.T @ [1.0, 5.0])
     np.testing.assert_array_equal(design.apply_sparse(np.array([0, 1]), np.ones(2)), dense.sum(axis=1))
@@ -150,12 +160,28 @@ def test_sparse_data_is_transposed_once_and_never_copied_again():
     assert np.shares_memory(design_matrix(csc)._transposed.data, csc.data)
 
 
+def test_sparse_data_is_not_copied_where_it_is_held_by_rows(small_blocks):
+    csr = sparse.csr_matrix(random_matrix((2000, 70)))
+    design = design_matrix(csr, by_rows=True)
+    weights = np.ones(2000)
+
+    def used():
+        design.apply(np.ones(70)), design.adjoint(weights), design.squares(weights), Extent.of(design)
+
+    used()
+    tracemalloc.start()
+    used()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < csr.data.nbytes / 2
+
+
 @pytest.mark.parametrize("n_outputs", [None, 2])
 @in_both_precisions
 @with_all_formats
 def test_adjoint_size_is_the_largest_absolute_value_whatever_its_sign(format, dtype, n_outputs):
     X = np.array([[1.0, -5.0, 0.0, -2.0], [3.0, 2.0, 0.0, -1.0], [-2.0, 0.0, 0.0, -4.0]], dtype=dtype)
-    size = design_matrix(FORMATS[format](X), n_outputs).adjoint_size()
+    size = design_of(format, X, n_outputs).adjoint_size()
     expected = np.array([3.0, 5.0, 0.0, 4.0])
     np.testing.assert_array_equal(size, expected if n_outputs is None else np.column_stack([expected] * 2))
 
@@ -185,7 +211,7 @@ def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
     terms = X.astype(np.longdouble) * residual.astype(np.longdouble)[:, np.newaxis]
     exact = terms.sum(axis=0)
     size = float(np.abs(residual).sum())
-    design = design_matrix(FORMATS[format](X), n_outputs)
+    design = design_of(format, X, n_outputs)
     bound, found = design.adjoint_error(1.0) * size, design.adjoint(residual)
     if n_outputs:
         both = design.adjoint(np.column_stack([residual, -residual]))

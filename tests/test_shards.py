@@ -1,5 +1,6 @@
 """Rows in blocks: the same losses, designs and runs as in memory."""
 
+import gc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,6 +17,7 @@ from skfw.engine import (
     L1Ball,
     L2Ball,
     LogisticLoss,
+    Made,
     MultinomialLoss,
     NSupportBall,
     NuclearBall,
@@ -33,6 +35,7 @@ from skfw.engine import (
     frank_wolfe,
     sample_start,
 )
+from skfw.engine._shards import Deferred
 
 RUNNER = Here()
 
@@ -136,6 +139,36 @@ def test_what_is_deferred_is_computed_once_by_the_first_that_needs_it():
     pieces = next(iter(predictions.terms))
     assert len(pieces.handles) == 3
     assert not pieces.arguments  # the model need not be kept
+
+
+def test_what_is_made_is_made_by_each_task_and_kept_by_none():
+    made = []
+    double = Made(lambda row: made.append(row) or 2.0 * row, Pieces([np.ones(2), np.ones(3), np.ones(4)]))
+    some = double.of_blocks([0, 2])
+    for _ in range(2):
+        assert RUNNER.sums(lambda row, other: ((row + other).sum(),), some, some) == (24.0,)
+    assert [len(row) for row in made] == [2, 4, 2, 4]
+    vector = ShardVector.of(Deferred(lambda row: 3.0 * row, double))
+    assert joined(vector).tolist() == [6.0] * 9
+    (kept,) = vector.terms
+    assert all(len(handle) == 2 for handle in kept.handles)  # the result of the pass, and the vector
+
+
+def test_a_task_lets_go_of_its_blocks_at_once():
+    """Even where Python does not look for cycles, as it may not for a while: blocks are large."""
+    gone = []
+
+    class Block:
+        def __del__(self):
+            gone.append(self)
+
+    source = Made(lambda number: Block(), Pieces([1, 2, 3]))
+    gc.disable()
+    try:
+        RUNNER.sums(lambda block, number: (number,), source, Pieces([1, 2, 3]))
+        assert len(gone) == 3
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("n_blocks", [1, 16, 17, 300])

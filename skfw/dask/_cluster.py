@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 from dask.sizeof import sizeof
 from distributed import wait
 
@@ -33,6 +34,14 @@ class OnCluster(Runner):
     def n_parts(self):
         """Into how many blocks arrays and frames that are no collections are cut."""
         return max(_BLOCKS_PER_THREAD * sum(self.client.nthreads().values()), 1)
+
+    @property
+    def memory(self):
+        """How many bytes the workers may have together."""
+        limits = [each["memory_limit"] for each in self.client.scheduler_info()["workers"].values()]
+        if not all(limits):
+            return np.inf  # there are no workers yet, or they have no limits
+        return np.mean(limits) * len(self.client.nthreads())  # some versions tell of a few workers only
 
     def run(self, function, shared, pieces):
         if len(pickle.dumps(shared)) > _SMALL:

@@ -18,6 +18,7 @@ from .._regression import HFWRegressor, TargetCoding
 from ..engine import (
     Extent,
     LogisticLoss,
+    Made,
     MultinomialLoss,
     Problem,
     SeveralTargets,
@@ -85,14 +86,21 @@ class DaskFitMixin:
             return None
 
     def _sharded(self, rows, records, pattern, n_outputs):
-        """Return the problem of blocks of designs and losses, in a set of radius one."""
-        runner = rows.runner
-        extents = runner.parts(records.part("extent"))
-        filled = [k for k, extent in enumerate(extents) if extent.n_rows]
-        handles = records.of_blocks(filled)
-        extents = [extents[k] for k in filled]
-        design = ShardedDesign(runner, handles.part("design"), extents, n_outputs)
-        loss = ShardedLoss(runner, handles.part("loss"), pattern, n_outputs, self.fit_intercept)
+        """Return the problem of blocks of features and losses, in a set of radius one."""
+        runner, extents = rows.runner, [each.extent for each in rows.features]
+        n_kept = runner.parts(records.part("n_kept"))
+        filled = [k for k, number in enumerate(n_kept) if number]
+        records, X = records.of_blocks(filled), rows.X.of_blocks(filled)
+        # Not held: designs of data that is held, or read, take nothing to make.
+        designs = Made(_design, X, n_outputs)
+        if n_kept == [each.n_rows for each in extents]:
+            extents = [extents[k] for k in filled]
+        else:
+            kept = Made(_rows_kept, X, records.part("kept"))
+            designs = Made(_design, runner.map(_same, kept) if rows.is_held else kept, n_outputs)
+            extents = runner.parts(runner.map(Extent.of, designs))
+        design = ShardedDesign(runner, designs, extents, n_outputs)
+        loss = ShardedLoss(runner, records.part("loss"), pattern, n_outputs, self.fit_intercept)
         return Problem(loss, design, self._constraint(1.0))
 
     def to_local(self):
@@ -296,7 +304,7 @@ fit_intercept, lipschitz, class_weight, warm_start, verbose
         scale = 1.0 / float((weights * factors).sum())
         n_outputs = None if len(classes) == 2 else len(classes)
         records = rows.runner.map(
-            _classified, rows.X, rows.y, rows.weights, classes, scale * factors, rows.largest_weight
+            _classified, rows.y, rows.weights, classes, scale * factors, rows.largest_weight
         )
         pattern = _class_loss(np.zeros(1, dtype=int), np.ones(1), len(classes))
         problem = self._sharded(rows, records, pattern, n_outputs)
@@ -402,7 +410,7 @@ max_iter, max_time, fit_intercept, lipschitz, warm_start, verbose
         n_outputs = len(low) if low.size > 1 else None
         make = _TargetLoss(HFWRegressor(loss=self.loss, epsilon=self.epsilon), origin, unit)
         records = rows.runner.map(
-            _regressed, rows.X, rows.y, rows.weights, make, rows.largest_weight, 1.0 / totals.sum(), n_outputs
+            _regressed, rows.y, rows.weights, make, rows.largest_weight, 1.0 / totals.sum()
         )
         pattern = make(np.zeros((1, *low.shape)), np.ones(1), self.fit_intercept)
         problem = self._sharded(rows, records, pattern, n_outputs)
@@ -465,31 +473,36 @@ def _class_loss(labels, weights, n_classes):
     return LogisticLoss(np.where(labels == 1, 1.0, -1.0), weights)
 
 
-def _classified(X, y, weights, classes, factors, largest):
-    """Return the design and the loss of a block of a classifier, of the rows that have a weight."""
+def _classified(y, weights, classes, factors, largest):
+    """Return the loss of a block of a classifier, of the rows that have a weight."""
     labels = np.searchsorted(classes, y)
     labels[labels == len(classes)] = 0
     weights = np.where(classes[labels] == y, (weights / largest) * factors[labels], 0.0)
     kept = weights > 0.0
-    loss = _class_loss(labels[kept], weights[kept], len(classes))
-    return _record(X, kept, loss, None if len(classes) == 2 else len(classes))
+    return _record(_class_loss(labels[kept], weights[kept], len(classes)), kept)
 
 
-def _regressed(X, y, weights, make, largest, scale, n_outputs):
-    """Return the design and the loss of a block of a regressor, of the rows that have a weight."""
+def _regressed(y, weights, make, largest, scale):
+    """Return the loss of a block of a regressor, of the rows that have a weight."""
     weights = (weights / largest) * scale
     kept = weights > 0.0
-    return _record(X, kept, make(y[kept], weights[kept]), n_outputs)
+    return _record(make(y[kept], weights[kept]), kept)
 
 
-def _record(X, kept, loss, n_outputs):
-    design = design_matrix(X if kept.all() else X[kept], n_outputs)
-    extent = (
-        Extent.of(design)
-        if kept.any()
-        else Extent(0, 0, np.zeros(X.shape[1]), np.zeros(X.shape[1], dtype=int))
-    )
-    return {"design": design, "loss": loss, "extent": extent}
+def _record(loss, kept):
+    return {"loss": loss, "n_kept": int(kept.sum()), "kept": kept}
+
+
+def _rows_kept(X, kept):
+    return X if kept.all() else X[kept]
+
+
+def _design(X, n_outputs):
+    return design_matrix(X, n_outputs, by_rows=True)
+
+
+def _same(part):
+    return part
 
 
 def _predicted(X, model, method):

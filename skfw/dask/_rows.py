@@ -9,16 +9,29 @@ from typing import Any
 import dask
 import dask.array
 import numpy as np
+from dask.optimization import cull
+from dask.sizeof import sizeof
+from distributed import futures_of
+from distributed.system import MEMORY_LIMIT
 from scipy import sparse
 
-from ..engine import Here, Pieces
+from ..engine import Extent, Here, Made, Pieces, design_matrix
 from ._cluster import OnCluster
+
+# Blocks are held for all of a fit if they take at most this share of the memory. Else each pass reads them
+# again: Dask would write what it drops, and read it again, in each pass.
+_HELD_SHARE = 0.5
+# But where that is much work they are held, too. Either the data is in the graph of its collection: that has
+# more than this share of the bytes. Or blocks have tasks in common: the graphs of single blocks have together
+# more than this many times the tasks of the whole one.
+_CARRIED_SHARE, _REPEATED = 0.1, 2.0
 
 
 class InProcess(Here):
     """Blocks in this process, computed by Dask's local scheduler."""
 
     n_parts = 1
+    memory = MEMORY_LIMIT
 
     def load(self, delayed):
         """Return what delayed objects stand for."""
@@ -26,23 +39,38 @@ class InProcess(Here):
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is known of a block after one look at it.
+class FeatureLook:
+    """What is known of the features of a block after one look at them.
 
     Attributes
     ----------
-    n_features : int
-    dtype : dtype of the features
-    finite : tuple of two booleans
-        Whether features and targets are finite.
+    extent : Extent
+    dtype : dtype
+    is_finite : bool
+    is_ready : bool
+        Whether they are an array or a CSR matrix of floats already.
+    """
+
+    extent: Extent
+    dtype: np.dtype
+    is_finite: bool
+    is_ready: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of targets and weights of a block after one look at them.
+
+    Attributes
+    ----------
+    is_finite : bool
+        Whether the targets are.
     weights : tuple of three floats
         The smallest and the largest sample weight, NaN if one is; and their sum, divided by the largest.
     targets : whatever the estimator has asked for
     """
 
-    n_features: int
-    dtype: np.dtype
-    finite: tuple
+    is_finite: bool
     weights: tuple
     targets: Any
 
@@ -56,6 +84,9 @@ class Rows:
     runner : Runner
     X, y, weights : Pieces
         Features, targets and sample weights of the same blocks; none of them is empty.
+    is_held : bool
+        Whether the features are held, and not read again in each pass.
+    features : list of FeatureLook
     looks : list of Look
     seen : dict
         The attributes that tell of the features.
@@ -65,13 +96,15 @@ class Rows:
     X: Pieces
     y: Pieces
     weights: Pieces
+    is_held: bool
+    features: list
     looks: list
     seen: dict
 
     @property
     def dtype(self):
         """Single precision if all blocks have that."""
-        return np.result_type(*(look.dtype for look in self.looks))
+        return np.result_type(*(each.dtype for each in self.features))
 
     @property
     def largest_weight(self):
@@ -85,50 +118,83 @@ def read_rows(name, client, X, y, sample_weight, look_at):
     `name` is that of the estimator.
     """
     runner = InProcess() if client is None else OnCluster(client)
-    features, names = _blocks(runner, X)
-    features = runner.map(_as_matrix, features)
-    lengths = runner.parts(runner.map(_length, features))
+    blocks, names, is_held = _features(runner, X)
+    features = runner.parts(runner.map(_look_at_features, blocks))
+    if is_held and not all(each.is_ready for each in features):
+        blocks = runner.map(_as_matrix, blocks)
+    elif not is_held:
+        blocks = Made(_as_matrix, blocks)
+    lengths = [each.extent.n_rows for each in features]
     if not sum(lengths):
         raise ValueError(f"{name} needs at least one sample; X has none.")
-    parts = [features, _aligned(runner, "y", y, lengths)]
+    targets = _aligned(runner, "y", y, lengths)
     if sample_weight is None:
-        parts.append(runner.map(_ones, features))
+        weights = runner.map(_ones, targets)
     else:
-        parts.append(runner.map(_as_weights, _aligned(runner, "sample_weight", sample_weight, lengths)))
+        weights = runner.map(_as_weights, _aligned(runner, "sample_weight", sample_weight, lengths))
     # Empty blocks, as filters leave them, have nothing to say.
     filled = [k for k, length in enumerate(lengths) if length]
-    parts = [part.of_blocks(filled) for part in parts]
-    looks = runner.parts(runner.map(_look, *parts, look_at))
+    features = [features[k] for k in filled]
+    parts = [part.of_blocks(filled) for part in (blocks, targets, weights)]
     ends = np.cumsum(lengths)[filled]
-    for number, (look, end) in enumerate(zip(looks, ends, strict=True)):
-        _check(look, looks[0], f"block {filled[number]} (rows up to {end - 1})")
+    places = [f"block {k} (rows up to {end - 1})" for k, end in zip(filled, ends, strict=True)]
+    _check_features(features, places)
+    looks = runner.parts(runner.map(_look, *parts[1:], look_at))
+    for look, place in zip(looks, places, strict=True):
+        _check(look, place)
     if max(look.weights[1] for look in looks) == 0.0:
         raise ValueError("sample_weight must have a positive weight; got weights that are all zero.")
-    seen = {"n_features_in_": looks[0].n_features}
+    seen = {"n_features_in_": len(features[0].extent.largest)}
     if names is not None:
         seen["feature_names_in_"] = np.array(names, dtype=object)
-    return Rows(runner, *parts, looks, seen)
+    return Rows(runner, *parts, is_held, features, looks, seen)
+
+
+def _features(runner, X):
+    """Return the blocks of features, the names of its columns, and whether the blocks are held."""
+    names = getattr(X, "columns", None)
+    names = None if names is None or not all(isinstance(each, str) for each in names) else list(names)
+    sources = _sources(runner, X) if dask.is_dask_collection(X) and not futures_of(X) else None
+    if sources is None:
+        return _blocks(runner, X), names, True
+    return Made(_read, Pieces(sources)), names, False
+
+
+def _sources(runner, X):
+    """Return what the blocks of a collection are read from; None if they are to be held."""
+    delayed = _delayed(X)
+    graph = dict(dask.delayed(list)(delayed).__dask_graph__())
+    sources = [Source(cull(graph, [each.key])[0], each.key) for each in delayed]
+    if isinstance(X, dask.array.Array) and isinstance(X._meta, np.ndarray) and not np.isnan(X.nbytes):
+        size = X.nbytes
+    else:
+        size = len(sources) * runner.parts(runner.map(_n_bytes, Pieces(sources[:1])))[0]
+    is_small = size <= _HELD_SHARE * runner.memory
+    is_repeated = sum(len(each.graph) for each in sources) > _REPEATED * len(graph)
+    is_carried = sum(sizeof(task) for task in graph.values()) > _CARRIED_SHARE * size
+    return None if is_small or is_repeated or is_carried else sources
+
+
+def _delayed(data):
+    """Return a delayed object for each block of rows of a collection."""
+    if not isinstance(data, dask.array.Array):
+        return list(data.to_delayed())
+    grid = data.to_delayed().reshape(data.numblocks[0], -1)
+    return [row[0] if len(row) == 1 else dask.delayed(_side_by_side)(list(row)) for row in grid]
 
 
 def _blocks(runner, data):
-    """Return the blocks of rows of anything that has rows, and the names of its columns."""
-    names = getattr(data, "columns", None)
-    names = None if names is None or not all(isinstance(each, str) for each in names) else list(names)
-    if isinstance(data, dask.array.Array):
-        grid = data.to_delayed().reshape(data.numblocks[0], -1)
-        delayed = [row[0] if len(row) == 1 else dask.delayed(_side_by_side)(list(row)) for row in grid]
-        return Pieces(runner.load(delayed)), names
+    """Return the blocks of rows of anything that has rows; they are held."""
     if dask.is_dask_collection(data):
-        return Pieces(runner.load(data.to_delayed())), names
+        return Pieces(runner.load(_delayed(data)))
     part = _as_array(data)
     cuts = np.linspace(0, part.shape[0], runner.n_parts + 1).astype(int)
-    return Pieces(runner.spread([part[a:b] for a, b in pairwise(cuts)])), names
+    return Pieces(runner.spread([part[a:b] for a, b in pairwise(cuts)]))
 
 
 def _aligned(runner, name, data, lengths):
     """Return the blocks of data with the lengths of other blocks."""
-    blocks, _ = _blocks(runner, data)
-    blocks = runner.map(_as_array, blocks)
+    blocks = runner.map(_as_array, _blocks(runner, data))
     own = runner.parts(runner.map(_length, blocks))
     if sum(own) != sum(lengths):
         raise ValueError(
@@ -147,16 +213,23 @@ def _aligned(runner, name, data, lengths):
     return Pieces(tuple(handles))
 
 
-def _check(look, first, where):
-    """Raise a ValueError if something is wrong with a block."""
-    for name, finite in zip(("X", "y"), look.finite, strict=True):
-        if not finite:
-            raise ValueError(f"{name} contains NaN or infinity, in {where}.")
-    if look.n_features != first.n_features:
-        raise ValueError(
-            f"X must have the same features in all blocks; got {first.n_features} in the first and "
-            f"{look.n_features} in {where}."
-        )
+def _check_features(features, places):
+    """Raise a ValueError if something is wrong with the features of a block."""
+    first = len(features[0].extent.largest)
+    for each, where in zip(features, places, strict=True):
+        if not each.is_finite:
+            raise ValueError(f"X contains NaN or infinity, in {where}.")
+        if len(each.extent.largest) != first:
+            raise ValueError(
+                f"X must have the same features in all blocks; got {first} in the first and "
+                f"{len(each.extent.largest)} in {where}."
+            )
+
+
+def _check(look, where):
+    """Raise a ValueError if something is wrong with targets or weights of a block."""
+    if not look.is_finite:
+        raise ValueError(f"y contains NaN or infinity, in {where}.")
     if not (np.isfinite(look.weights[:2]).all() and look.weights[0] >= 0.0):
         raise ValueError(
             f"sample_weight must be finite and non-negative; got weights from {look.weights[0]} to "
@@ -165,6 +238,20 @@ def _check(look, first, where):
 
 
 # What is done with a block.
+
+
+class Source:
+    """What a block is read from: its part of the graph of a collection.
+
+    It is read in the task that needs it, so a worker has as many blocks at once as it has threads.
+    """
+
+    def __init__(self, graph, key):
+        self.graph, self.key = graph, key
+
+
+def _read(source):
+    return dask.get(source.graph, source.key)
 
 
 @dataclass(frozen=True)
@@ -205,19 +292,30 @@ def _as_weights(part):
     return part.astype(np.float64)
 
 
-def _ones(X):
-    return np.ones(X.shape[0])
+def _ones(y):
+    return np.ones(y.shape[0])
 
 
 def _length(part):
     return part.shape[0]
 
 
-def _look(X, y, weights, look_at):
+def _n_bytes(source):
+    return sizeof(_read(source))
+
+
+def _look_at_features(part):
+    X = _as_matrix(part)
     stored = X.data if sparse.issparse(X) else X
+    with np.errstate(invalid="ignore"):
+        extent = Extent.of(design_matrix(X, by_rows=True))
+    return FeatureLook(extent, X.dtype, bool(np.isfinite(stored).all()), X is part)
+
+
+def _look(y, weights, look_at):
     largest = float(weights.max())
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         total = float((weights / largest).sum()) if largest > 0.0 else 0.0
-    finite = bool(np.isfinite(stored).all()), y.dtype.kind != "f" or bool(np.isfinite(y).all())
+    is_finite = y.dtype.kind != "f" or bool(np.isfinite(y).all())
     summary = (float(weights.min()), largest, total)
-    return Look(X.shape[1], X.dtype, finite, summary, look_at(y, weights) if all(finite) else None)
+    return Look(is_finite, summary, look_at(y, weights) if is_finite else None)

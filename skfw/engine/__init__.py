@@ -33,7 +33,7 @@ from ._protocols import (
     StepRule,
 )
 from ._sampling import sample_start
-from ._shards import Handle, Here, Pieces, Runner, ShardVector
+from ._shards import Handle, Here, Made, Pieces, Runner, ShardVector
 from ._solver import Interrupted, Result, State, frank_wolfe
 from ._steps import Directional, LineSearch, ParameterFree, Smooth
 from ._threads import thread_pool
@@ -73,6 +73,7 @@ from .data import (
     ObservedEntries,
     ShardedDesign,
     SparseDesign,
+    SparseRows,
     design_matrix,
     products_at,
 )
@@ -115,6 +116,7 @@ __all__ = [
     "DesignMatrix",
     "DenseDesign",
     "SparseDesign",
+    "SparseRows",
     "MappedDesign",
     "ShardedDesign",
     "Extent",
@@ -184,6 +186,7 @@ __all__ = [
     "thread_pool",
     "Runner",
     "Here",
+    "Made",
     "Pieces",
     "Handle",
     "ShardVector",

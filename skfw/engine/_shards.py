@@ -44,9 +44,16 @@ class Pieces:
         return Pieces([self.handles[k] for k in numbers], self.path)
 
 
-@final
 class Deferred(Pieces):
-    """Pieces that are computed, by the task that first needs them, from the arguments of a function."""
+    """Pieces that are computed, by the task that first needs them, from the arguments of a function.
+
+    Attributes
+    ----------
+    is_kept : bool
+        Whether the next task that needs them is given what the first one has computed.
+    """
+
+    is_kept = True
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         super().__init__(())
@@ -55,6 +62,18 @@ class Deferred(Pieces):
     def settle(self, handles: Sequence[Handle], number: int) -> None:
         """Have the pieces where they were computed."""
         self.handles, self.path, self.arguments = tuple(handles), (number,), ()
+
+
+@final
+class Made(Deferred):
+    """Pieces that each task makes for itself, because that takes next to nothing."""
+
+    is_kept = False
+
+    def of_blocks(self, numbers: Sequence[int]) -> Made:
+        """Return the pieces of some of the blocks."""
+        arguments = (each.of_blocks(numbers) if isinstance(each, Pieces) else each for each in self.arguments)
+        return Made(self.function, *arguments)
 
 
 @final
@@ -132,8 +151,8 @@ class Runner(ABC):
         """Apply a function to the parts that arguments have of each block; others are the same for all."""
         plan = _Plan()
         template = [plan.place(argument) for argument in arguments]
-        handles = self.run(_call, (function, template, plan.steps), plan.pieces)
-        for number, deferred in enumerate(plan.deferred):
+        handles = self.run(_call, (function, template, plan.steps, list(plan.deferred)), plan.pieces)
+        for number, deferred in plan.deferred.items():
             deferred.settle(handles, number)
         return Pieces(handles, (_RESULT,) if plan.deferred else ())
 
@@ -197,13 +216,15 @@ class _Plan:
     pieces : list of sequences of handles
     steps : list of tuples of a function and its arguments
         For each of the deferred pieces that are needed, after those that it needs itself.
-    deferred : list of Deferred
+    deferred : dict of int to Deferred
+        Those that are kept, by the numbers of their steps.
     """
 
     def __init__(self) -> None:
         self.pieces: list[Sequence[Handle]] = []
         self.steps: list[tuple[Callable[..., Any], list[Any]]] = []
-        self.deferred: list[Deferred] = []
+        self.deferred: dict[int, Deferred] = {}
+        self._numbers: dict[Pieces, int] = {}
 
     def place(self, argument: Any) -> Any:
         """Return what stands for an argument in the tasks."""
@@ -215,11 +236,13 @@ class _Plan:
         if not isinstance(pieces, Deferred) or pieces.handles:
             self.pieces.append(pieces.handles)
             return _Part(len(self.pieces) - 1, pieces.path)
-        if pieces not in self.deferred:
+        if pieces not in self._numbers:
             step = pieces.function, [self.place(argument) for argument in pieces.arguments]
+            number = self._numbers[pieces] = len(self.steps)
             self.steps.append(step)
-            self.deferred.append(pieces)
-        return _Step(self.deferred.index(pieces))
+            if pieces.is_kept:
+                self.deferred[number] = pieces
+        return _Step(self._numbers[pieces])
 
 
 @final
@@ -250,24 +273,29 @@ class _Sum:
 _RESULT = "result"
 
 
-def _call(shared: tuple[Callable[..., Any], list[Any], list[Any]], *pieces: Any) -> Any:
+def _call(shared: tuple[Callable[..., Any], list[Any], list[Any], list[int]], *pieces: Any) -> Any:
     """Call a function with arguments that are put together from pieces, and keep what was deferred."""
-    function, template, steps = shared
+    function, template, steps, kept = shared
     done: list[Any] = []
-
-    def found(place: Any) -> Any:
-        if isinstance(place, _Sum):
-            return _combined([(factor, found(term)) for factor, term in place.terms])
-        if isinstance(place, _Step):
-            return done[place.number]
-        if isinstance(place, _Part):
-            return _at_path(pieces[place.number], place.path)
-        return place
-
     for step, arguments in steps:
-        done.append(step(*map(found, arguments)))
-    result = function(*map(found, template))
-    return {_RESULT: result} | dict(enumerate(done)) if steps else result
+        done.append(step(*(_found(place, pieces, done) for place in arguments)))
+    result = function(*(_found(place, pieces, done) for place in template))
+    return {_RESULT: result} | {number: done[number] for number in kept} if kept else result
+
+
+def _found(place: Any, pieces: Sequence[Any], done: Sequence[Any]) -> Any:
+    """Return what an argument stands for.
+
+    Not a function within `_call`: that would refer to itself, and to all pieces, until Python next looks for
+    such cycles. Blocks that are no longer needed would fill the memory.
+    """
+    if isinstance(place, _Sum):
+        return _combined([(factor, _found(term, pieces, done)) for factor, term in place.terms])
+    if isinstance(place, _Step):
+        return done[place.number]
+    if isinstance(place, _Part):
+        return _at_path(pieces[place.number], place.path)
+    return place
 
 
 def _at_path(piece: Any, path: Path) -> Any:

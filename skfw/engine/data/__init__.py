@@ -1,6 +1,6 @@
 """The data: design matrices, dense and sparse, and the observed entries of a matrix."""
 
-from ._design_matrix import DenseDesign, DesignMatrix, MappedDesign, SparseDesign, design_matrix
+from ._design_matrix import DenseDesign, DesignMatrix, MappedDesign, SparseDesign, SparseRows, design_matrix
 from ._entry_matrix import EntryMatrix
 from ._feature_map import FeatureMap
 from ._featured_entries import FeaturedEntries, MappedMatrix
@@ -19,6 +19,7 @@ __all__ = [
     "ObservedEntries",
     "ShardedDesign",
     "SparseDesign",
+    "SparseRows",
     "design_matrix",
     "products_at",
 ]

@@ -37,11 +37,11 @@ _MAPPED_BLOCK = 1 << 20
 _MAPPED_ONE_IN = 64
 # How much longer products take that read a file which may not be in memory.
 _READING = 4.0
-# Entries of sparse data that are squared at a time.
+# Entries of sparse data that are squared, or made doubles, at a time.
 _SQUARES_BLOCK = 1 << 18
 
 
-def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
+def design_matrix(X: Any, n_outputs: int | None = None, *, by_rows: bool = False) -> DesignMatrix:
     """Return the predictions ``X x`` as a linear map.
 
     Parameters
@@ -50,10 +50,12 @@ def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
         Float32 or float64; never modified.
     n_outputs : int, optional
         Number of columns of the model, one for each class. By default the model is a vector.
+    by_rows : bool
+        Whether sparse data is held by rows alone, as blocks of rows are; by default CSR by columns too.
 
     Returns
     -------
-    DenseDesign, SparseDesign, or a MappedDesign of data in a memory map
+    DenseDesign, SparseDesign, SparseRows, or a MappedDesign of data in a memory map
 
     Examples
     --------
@@ -63,9 +65,12 @@ def design_matrix(X: Any, n_outputs: int | None = None) -> DesignMatrix:
     >>> design.apply(np.array([1.0, 1.0])), design.adjoint(np.array([1.0, 1.0]))
     (array([3., 1.]), array([1., 3.]))
     """
+    if _is_mapped(X):
+        return MappedDesign(X, n_outputs)
     if sparse.issparse(X):
-        return MappedDesign(X, n_outputs) if _is_mapped(X) else SparseDesign(X, n_outputs)
-    return MappedDesign(X, n_outputs) if _is_mapped(X) else DenseDesign(X, n_outputs)
+        matrix: Any = X
+        return SparseRows(matrix.tocsr(), n_outputs) if by_rows else SparseDesign(matrix, n_outputs)
+    return DenseDesign(X, n_outputs)
 
 
 def _is_mapped(X: Any) -> bool:
@@ -361,6 +366,107 @@ class SparseDesign(DesignMatrix):
 
 
 @final
+class SparseRows(DesignMatrix):
+    """Predictions ``X x`` for a CSR matrix that is held as it is, by rows alone; see `design_matrix`.
+
+    An adjoint product takes as long by rows as by columns while a number for each feature fits in the cache:
+    17 ms for 125,000 x 10,000 with 100 nonzeros in a row. A copy by columns takes as long as nine of them.
+    """
+
+    def __init__(self, X: Any, n_outputs: int | None = None) -> None:
+        super().__init__(X.shape, n_outputs)
+        self._X = X
+
+    def apply(self, x: Array) -> Array:
+        """Return ``X x``."""
+        if self._X.dtype == np.float64:
+            return np.asarray(self._X @ x)
+        return np.concatenate([np.asarray(block @ x) for block, _ in self._blocks()])
+
+    def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
+        """Return ``X x`` for the x with these few nonzeros."""
+        x = self.zeros()
+        x.reshape(-1)[indices] = values
+        return self.apply(x)
+
+    def adjoint(self, residual: Array) -> Array:
+        """Return ``X^T residual``."""
+        if self._X.dtype == np.float64:
+            return np.asarray(self._X.T @ residual)
+        return self._sum(lambda block, rows: np.asarray(block.T @ residual[rows]))
+
+    def rows(self, places: npt.NDArray[np.intp]) -> Any:
+        """Return some of the rows."""
+        return self._X[places]
+
+    def restrict(self, features: npt.NDArray[np.intp]) -> SparseDesign:
+        """Return the design of some of the features."""
+        return SparseDesign(self._X[:, features], self.n_outputs)
+
+    def squares(self, weights: Array) -> Array:
+        """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
+
+        def squares(block: Any, rows: slice) -> Array:
+            block.data = block.data**2
+            return np.asarray(block.T @ weights[rows])
+
+        return self._sum(squares)
+
+    def gram(self, weights: Array) -> Array:
+        """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+        return SparseDesign(self._X, self.n_outputs).gram(weights)
+
+    @property
+    def product_cost(self) -> float:
+        """Rough seconds that `apply` and `adjoint` take together."""
+        return _costs.sparse_products(self.shape, self._X.nnz)
+
+    @property
+    def gram_cost(self) -> float:
+        """Rough seconds that `gram` takes."""
+        return min(_costs.sparse_gram(self.shape, self._X.nnz), _costs.dense_gram(self.shape))
+
+    def _find_largest_values(self) -> Array:
+        largest = np.zeros(self.shape[1])
+        for block, _ in self._blocks():
+            np.maximum.at(largest, block.indices, np.abs(block.data))
+        return largest
+
+    @cached_property
+    def n_terms(self) -> npt.NDArray[np.intp]:
+        """How many products an entry of the adjoint is a sum of, for each feature."""
+        return self._sum(lambda block, rows: np.bincount(block.indices, minlength=self.shape[1]))
+
+    def _sum(self, function: Callable[[Any, slice], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the sum of what a function makes of the blocks of rows, of which one at a time is there."""
+        blocks = self._blocks()
+        total = function(*next(blocks))
+        for block, rows in blocks:
+            total += function(block, rows)
+        return total
+
+    def _blocks(self) -> Iterator[tuple[Any, slice]]:
+        """Yield blocks of rows in double precision, without duplicates, and which rows they have.
+
+        A copy of all of them would take as much memory again.
+        """
+        X, n_rows = self._X, self.shape[0]
+        size = max(_SQUARES_BLOCK, self.shape[1])  # or sums over the blocks take longer than the products
+        cuts = np.searchsorted(X.indptr, np.arange(size, X.nnz, size)).tolist()
+        for first, last in pairwise(np.unique([0, *cuts, n_rows]).tolist() if n_rows else [0, 0]):
+            stored = slice(X.indptr[first], X.indptr[last])
+            starts = X.indptr[first : last + 1] - X.indptr[first]
+            block = sparse.csr_matrix(
+                (X.data[stored].astype(np.float64, copy=False), X.indices[stored], starts),
+                shape=(last - first, self.shape[1]),
+            )
+            if not block.has_canonical_format:
+                block = block.copy()
+                block.sum_duplicates()
+            yield block, slice(first, last)
+
+
+@final
 class MappedDesign(DesignMatrix):
     """Predictions ``X x`` for data in a memory map, dense or CSR: a block of rows at a time is in memory.
 
@@ -383,7 +489,7 @@ class MappedDesign(DesignMatrix):
         if self._features is not None:
             block = block[:, self._features]
         return (
-            SparseDesign(block, self.n_outputs)
+            SparseRows(block, self.n_outputs)
             if sparse.issparse(block)
             else DenseDesign(block, self.n_outputs)
         )

@@ -45,6 +45,8 @@ class Extent:
     def of(cls, design: DesignMatrix) -> Extent:
         """Return the extent of a design in memory."""
         n_rows, n_features = design.shape
+        if not n_rows:
+            return cls(0, 0, np.zeros(n_features), np.zeros(n_features, dtype=np.intp))
         n_terms = np.broadcast_to(np.asarray(design.n_terms), (n_features,))
         return cls(n_rows, int(n_terms.sum()), design.largest_values, n_terms)
 
