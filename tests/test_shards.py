@@ -40,6 +40,17 @@ from skfw.engine._shards import Deferred
 RUNNER = Here()
 
 
+class Counting(Here):
+    """Counts the passes over the blocks, by what they do."""
+
+    def __init__(self):
+        self.names = []
+
+    def run(self, function, shared, pieces):
+        self.names.append(shared[0].__name__)
+        return super().run(function, shared, pieces)
+
+
 def several(targets, weights, fit_intercept):
     columns = (np.ascontiguousarray(column) for column in targets.T)
     return SeveralTargets(tuple(SquaredLoss(column, weights, fit_intercept) for column in columns))
@@ -121,21 +132,15 @@ def test_vectors_are_added_and_multiplied_where_they_are_used():
 def test_what_is_deferred_is_computed_once_by_the_first_that_needs_it():
     X, targets, weights = data("squared")
     _, _, rows = losses("squared", targets, weights, False, 3)
-    calls = []
-
-    class Counting(Here):
-        def run(self, function, shared, pieces):
-            calls.append(shared[0].__name__)
-            return super().run(function, shared, pieces)
-
+    counting = Counting()
     blocks = [design_matrix(X[part]) for part in rows]
-    design = ShardedDesign(Counting(), Pieces(blocks), [Extent.of(block) for block in blocks])
+    design = ShardedDesign(counting, Pieces(blocks), [Extent.of(block) for block in blocks])
     predictions = design.apply(np.ones(6))
-    assert not calls
+    assert not counting.names
     np.testing.assert_allclose(design.inner(predictions, predictions), ((X @ np.ones(6)) ** 2).sum())
     twice = 2.0 * predictions
     np.testing.assert_allclose(design.adjoint(twice), 2.0 * X.T @ (X @ np.ones(6)))
-    assert calls == ["_inner_products", "_adjoint"]
+    assert counting.names == ["_inner_products", "_adjoint"]
     pieces = next(iter(predictions.terms))
     assert len(pieces.handles) == 3
     assert not pieces.arguments  # the model need not be kept
@@ -224,13 +229,71 @@ def test_second_derivatives_in_the_models_are_those_in_memory(name, fit_intercep
         np.testing.assert_allclose(matrix, other, atol=1e-10)
 
 
+def test_products_of_conjugate_gradients_are_one_pass_each():
+    X, targets, weights = data("logistic")
+    X += 5.0  # the intercept makes up for much
+    loss, sharded, rows = losses("logistic", targets, weights, True, 4)
+    design, blocks = designs("logistic", X, rows)
+    blocks.runner = sharded.runner = counting = Counting()
+    (z,) = vectors("logistic", len(weights), 1)
+    found = sharded.hessian(sharded.evaluate(in_blocks(z, rows)))
+    expected = loss.hessian(loss.evaluate(z))
+    counting.names.clear()
+    for x in np.random.default_rng(0).normal(size=(3, 6)):
+        image = blocks.apply(x)
+        np.testing.assert_allclose(
+            blocks.adjoint(found.apply(image)), design.adjoint(expected.apply(design.apply(x))), atol=1e-12
+        )
+    assert counting.names == ["_adjoint"] * 4  # of these one for the means of the features
+    # So are those of sums, and of others than products with this design, which take a pass more.
+    twice = blocks.apply(x) + image / 2.0 - 0.5 * image
+    np.testing.assert_allclose(joined(found.apply(twice)), expected.apply(design.apply(x)), atol=1e-12)
+    assert "_intercept_slope" not in counting.names
+    part, other = np.array([1, 4]), in_blocks(z, rows)
+    image = blocks.restrict(part).apply(x[part])
+    np.testing.assert_allclose(
+        joined(found.apply(image)), expected.apply(design.restrict(part).apply(x[part])), atol=1e-12
+    )
+    mixed = image + blocks.apply(x) + other
+    exact = design.restrict(part).apply(x[part]) + design.apply(x) + z
+    np.testing.assert_allclose(joined(found.apply(mixed)), expected.apply(exact), atol=1e-12)
+    assert "_intercept_slope" in counting.names
+
+
+def test_an_intercept_takes_few_passes():
+    _, targets, weights = data("poisson", 400)
+    loss, sharded, rows = losses("poisson", targets, weights, True, 4)
+    sharded.runner = counting = Counting()
+    (z,) = vectors("poisson", len(weights), 1)
+    best = loss.evaluate(z).intercept
+    sharded.evaluate(in_blocks(z, rows), best)
+    counting.names.clear()
+    found = sharded.evaluate(in_blocks(z, rows), best + 0.1)
+    assert found.intercept == pytest.approx(best, abs=1e-12)
+    assert counting.names == ["_evaluate"] * 4  # Newton's method alone takes five
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_the_slope_of_a_line_comes_with_its_length(scale):
+    X, targets, weights = data("squared")
+    rows = losses("squared", targets, weights, False, 5)[2]
+    design, blocks = designs("squared", X, rows)
+    change, residual = vectors("squared", len(weights), 2)
+    change[rows[1]] = 0.0
+    expected = design.size_and_slope(scale * change, residual)
+    found = blocks.size_and_slope(in_blocks(scale * change, rows), in_blocks(residual, rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    nothing = in_blocks(0.0 * change, rows)
+    assert blocks.size_and_slope(nothing, in_blocks(residual, rows)) == (0.0, 0.0)
+
+
 def test_a_plane_that_cannot_be_balanced_bounds_nothing():
     _, targets, weights = data("logistic")
     _, sharded, rows = losses("logistic", targets, weights, True, 3)
     found = sharded._at(in_blocks(vectors("logistic", len(weights), 1)[0], rows), np.array([5.0]))
     assert found.slope[0] > 0.1
-    aside = sharded._planes_aside
-    sharded.__dict__["_planes_aside"] = replace(aside, slopes=np.abs(aside.slopes))
+    aside = sharded._find_planes_aside(np.zeros(1))
+    sharded._planes_aside = replace(aside, slopes=np.abs(aside.slopes))
     assert sharded._balanced(found).offset == -np.inf
 
 

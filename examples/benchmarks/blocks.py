@@ -2,19 +2,29 @@
 
     python examples/benchmarks/blocks.py                    # 1e8 nonzeros
     python examples/benchmarks/blocks.py --rows 100000      # fewer
+    python examples/benchmarks/blocks.py --repeat 3         # fits with one and with two workers, by turns
+    python examples/benchmarks/blocks.py --limit 600MB      # files three times as large as two such workers
 
 Made sparse data, logistic regression in an l2 and in an l1 ball, to the default tolerance. The plain
 estimator has both cores, each worker is a process with one thread. Bytes are those of what is sent to the
 blocks and of the sums that come back to the client, pickled; workers send sums to each other beside that.
+With `--limit` the data is dense, in files of a temporary folder, and the peak memory of each process is told
+(of Linux only).
 """
 
 import argparse
+import os
 import pickle
+import re
+from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 import dask.array
 import numpy as np
+from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, wait
 from scipy import sparse
 
@@ -53,6 +63,31 @@ def collections(n_rows, n_blocks):
     return dask.array.concatenate(X), dask.array.concatenate(y)
 
 
+def write(folder, number, n_rows, n_features):
+    """Write a block of dense rows, and their labels."""
+    weights = 3.0 * np.random.default_rng(0).normal(size=n_features) / np.sqrt(n_features)
+    rng = np.random.default_rng([2, number])
+    X = rng.normal(size=(n_rows, n_features))
+    np.save(folder / f"X{number}.npy", X)
+    np.save(folder / f"y{number}.npy", X @ weights + rng.logistic(size=n_rows) > 0.0)
+
+
+def on_disk(folder, n_blocks, n_rows, n_features):
+    """Return what was written as dask arrays."""
+    parts = [
+        [dask.delayed(np.load)(str(folder / f"{name}{k}.npy")) for k in range(n_blocks)] for name in "Xy"
+    ]
+    X = [dask.array.from_delayed(part, (n_rows, n_features), dtype=float) for part in parts[0]]
+    y = [dask.array.from_delayed(part, (n_rows,), dtype=bool) for part in parts[1]]
+    return dask.array.concatenate(X), dask.array.concatenate(y)
+
+
+def peak():
+    """Return the largest memory of this process so far, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s*(\d+)", status)[1]) / 1000.0
+
+
 class Counter:
     """Counts passes, and bytes that cross."""
 
@@ -72,46 +107,92 @@ class Counter:
 
         OnCluster.run, OnCluster.gather = counting_run, counting_gather
 
+    def fit(self, name, constraint, X, y, **options):
+        """Fit to collections, and print what it takes."""
+        self.passes = self.sent = self.received = 0
+        start = perf_counter()
+        model = DaskHFWLogisticRegression(constraint, RADII[constraint], **options).fit(X, y)
+        seconds = perf_counter() - start
+        print(
+            f"{constraint} {name}: {seconds:6.1f} s, {model.n_iter_} iterations, {self.passes} passes of "
+            f"{seconds / self.passes:.2f} s, sent {self.sent / 1e6:.1f} MB, received "
+            f"{self.received / 1e6:.1f} MB, gap {model.gap_:.1e}, objective {model.objective_:.8f}",
+            flush=True,
+        )
+        return seconds
+
+
+def in_memory(n_rows, n_blocks, repeat):
+    """Fit in one process, then on one worker and on two, by turns."""
+    ends = np.linspace(0, n_rows, n_blocks + 1).astype(int)
+    parts = [made(a, b) for a, b in pairwise(ends.tolist())]
+    X, y = sparse.vstack([X for X, _ in parts], format="csr"), np.concatenate([y for _, y in parts])
+    del parts
+    for constraint, radius in RADII.items():
+        start = perf_counter()
+        model = HFWLogisticRegression(constraint, radius).fit(X, y)
+        seconds = perf_counter() - start
+        print(
+            f"{constraint} plain, {X.nnz:.1e} nonzeros: {seconds:6.1f} s, gap {model.gap_:.1e}, objective "
+            f"{model.objective_:.8f}"
+        )
+    del X, y
+    counter, times = Counter(), {}
+    for _ in range(repeat):
+        for n_workers in (1, 2):
+            with cluster_of(n_workers, "10GB") as client:
+                X, y = client.persist(collections(n_rows, n_blocks))
+                wait([X, y])
+                for constraint in RADII:
+                    seconds = counter.fit(f"{n_workers} worker(s)", constraint, X, y)
+                    times.setdefault((constraint, n_workers), []).append(seconds)
+    for constraint in RADII:
+        one, two = (np.median(times[constraint, n_workers]) for n_workers in (1, 2))
+        print(f"{constraint}: one worker {one:.1f} s, two {two:.1f} s, {one / two:.2f} times")
+
+
+def beyond_memory(limit, n_rows=5_000, n_features=1_000):
+    """Fit to files that are three times as large as the memory of two workers."""
+    n_blocks = -(-3 * 2 * parse_bytes(limit) // (8 * n_rows * n_features))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in range(n_blocks):
+            write(folder, number, n_rows, n_features)
+        counter = Counter()
+        for constraint in RADII:
+            with cluster_of(2, limit) as client:
+                X, y = on_disk(folder, n_blocks, n_rows, n_features)
+                before = list(client.run(os.getpid).values())
+                counter.fit(f"{X.nbytes / 1e9:.1f} GB, two workers of {limit}", constraint, X, y)
+                alive = (
+                    "none was restarted" if list(client.run(os.getpid).values()) == before else "restarted"
+                )
+                peaks = ", ".join(f"{each:.0f}" for each in client.run(peak).values())
+                print(f"   peak memory: workers {peaks} MB ({alive}), client {peak():.0f} MB", flush=True)
+
+
+@contextmanager
+def cluster_of(n_workers, memory_limit):
+    """Yield the client of a local cluster of processes with one thread each."""
+    options = {"threads_per_worker": 1, "memory_limit": memory_limit, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=n_workers, **options) as cluster, Client(cluster) as client:
+        yield client
+
 
 def main():
-    """Fit in one process, then on one worker and on two."""
+    """Run one of the two comparisons."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--blocks", type=int, default=8)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--limit")
     options = parser.parse_args()
-    ends = np.linspace(0, options.rows, options.blocks + 1).astype(int)
-    parts = [made(a, b) for a, b in pairwise(ends.tolist())]
-    X, y = sparse.vstack([X for X, _ in parts], format="csr"), np.concatenate([y for _, y in parts])
-    del parts
-    expected = {}
-    for constraint, radius in RADII.items():
-        start = perf_counter()
-        expected[constraint] = model = HFWLogisticRegression(constraint, radius).fit(X, y)
-        print(
-            f"{constraint} plain, {X.nnz:.1e} nonzeros: {perf_counter() - start:6.1f} s, gap {model.gap_:.1e}"
-        )
-    del X, y
-    counter = Counter()
-    for n_workers in (1, 2):
-        options_of_cluster = {"threads_per_worker": 1, "memory_limit": "10GB", "dashboard_address": ":0"}
-        with LocalCluster(n_workers=n_workers, **options_of_cluster) as cluster, Client(cluster) as client:
-            X, y = client.persist(collections(options.rows, options.blocks))
-            wait([X, y])
-            for constraint, radius in RADII.items():
-                counter.passes = counter.sent = counter.received = 0
-                start = perf_counter()
-                model = DaskHFWLogisticRegression(constraint, radius).fit(X, y)
-                seconds = perf_counter() - start
-                plain = expected[constraint]
-                print(
-                    f"{constraint} {n_workers} worker(s): {seconds:6.1f} s, {counter.passes} passes of "
-                    f"{seconds / counter.passes:.2f} s, sent {counter.sent / 1e6:.1f} MB, received "
-                    f"{counter.received / 1e6:.1f} MB, gap {model.gap_:.1e}, objective "
-                    f"{model.objective_ - plain.objective_:+.1e} of the plain one's",
-                    flush=True,
-                )
+    if options.limit:
+        beyond_memory(options.limit)
+    else:
+        in_memory(options.rows, options.blocks, options.repeat)
 
 
 if __name__ == "__main__":

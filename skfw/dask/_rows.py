@@ -129,9 +129,9 @@ def read_rows(name, client, X, y, sample_weight, look_at):
         raise ValueError(f"{name} needs at least one sample; X has none.")
     targets = _aligned(runner, "y", y, lengths)
     if sample_weight is None:
-        weights = runner.map(_ones, targets)
+        weights = Made(_ones, targets)
     else:
-        weights = runner.map(_as_weights, _aligned(runner, "sample_weight", sample_weight, lengths))
+        weights = Made(_as_weights, _aligned(runner, "sample_weight", sample_weight, lengths))
     # Empty blocks, as filters leave them, have nothing to say.
     filled = [k for k, length in enumerate(lengths) if length]
     features = [features[k] for k in filled]
@@ -194,14 +194,14 @@ def _blocks(runner, data):
 
 def _aligned(runner, name, data, lengths):
     """Return the blocks of data with the lengths of other blocks."""
-    blocks = runner.map(_as_array, _blocks(runner, data))
+    blocks = _blocks(runner, data)
     own = runner.parts(runner.map(_length, blocks))
     if sum(own) != sum(lengths):
         raise ValueError(
             f"X and {name} must have the same number of rows; got {sum(lengths)} and {sum(own)}."
         )
     if own == lengths:
-        return blocks
+        return Made(_as_array, blocks)
     starts, handles = np.cumsum([0, *own]), []
     for end, length in zip(np.cumsum(lengths), lengths, strict=True):
         first = end - length
@@ -261,7 +261,7 @@ class _Cut:
     cuts: tuple
 
     def __call__(self, parts):
-        return np.concatenate([part[a:b] for (a, b), part in zip(self.cuts, parts, strict=True)])
+        return np.concatenate([_as_array(part)[a:b] for (a, b), part in zip(self.cuts, parts, strict=True)])
 
 
 def _side_by_side(parts):
@@ -297,7 +297,7 @@ def _ones(y):
 
 
 def _length(part):
-    return part.shape[0]
+    return len(_as_array(part))
 
 
 def _n_bytes(source):

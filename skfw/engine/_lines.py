@@ -38,19 +38,23 @@ class Line:
     change: SampleVector
 
     @cached_property
+    def _size_and_slope(self) -> tuple[float, float]:
+        return self.data.size_and_slope(self.change, self.evaluation.residual)
+
+    @property
     def length(self) -> float:
         """Largest entry of `change`; dividing by it keeps squares within the range of floats."""
-        return self.data.largest(self.change)
+        return self._size_and_slope[0]
 
     @cached_property
     def normalised_change(self) -> SampleVector:
         """`change` with a largest entry of one."""
         return self.change / self.length
 
-    @cached_property
+    @property
     def slope(self) -> float:
         """Derivative of the loss along `normalised_change`, where the line begins."""
-        return self.data.inner(self.evaluation.residual, self.normalised_change)
+        return self._size_and_slope[1]
 
     @cached_property
     def normalised_curvature_bound(self) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from ._certificate import AveragePlane, Cut, ErrorEffect
 from ._lines import Line, Segment
 from ._protocols import (
+    Array,
     Atom,
     Constraint,
     Data,
@@ -68,9 +69,10 @@ class Problem(Generic[AnyData]):
         problem._free = self._free
         return problem
 
-    def at(self, x: Iterate) -> Point:
-        """Return a model with its predictions and its loss."""
-        return self.point(x, self.data.apply(x))
+    def at(self, x: Iterate, intercept: float | Array = 0.0) -> Point:
+        """Return a model with its predictions and its loss; `intercept` is a guess of the best one."""
+        predictions = self.data.apply(x)
+        return Point(x, predictions, self.loss.evaluate(predictions, intercept))
 
     def point(self, x: Iterate, predictions: SampleVector, near: Evaluation | None = None) -> Point:
         """Return a model whose predictions are known, with its loss; `near` is one of a model close by."""

@@ -261,6 +261,14 @@ class Data(ABC):
         """Return the largest absolute value in a sample vector."""
         return float(max(a.max(), -a.min()))
 
+    def size_and_slope(self, change: SampleVector, residual: SampleVector) -> tuple[float, float]:
+        """Return the largest absolute value in a change, and the slope along the change divided by that.
+
+        The slope is zero where nothing changes.
+        """
+        size = self.largest(change)
+        return size, self.inner(residual, change / size) if size > 0.0 else 0.0
+
 
 class Design(Data):
     """Predictions ``X x`` of a linear model, with what correctors need of the features.

@@ -49,14 +49,14 @@ def sample_start(
         "began": began,
     }
     try:
-        x = frank_wolfe(
+        found = frank_wolfe(
             sample,
             corrector=best_corrector(sample),
             tolerance=_TOLERANCE * problem.null.value,
             start=sample_start(sample, **limits),
             **limits,
-        ).x
+        )
     except Interrupted as interrupted:
         raise KeyboardInterrupt from interrupted  # its result is that of another problem
-    point = problem.at(x)
+    point = problem.at(found.x, found.intercept)
     return point if point.value < problem.null.value else None

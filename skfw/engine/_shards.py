@@ -15,6 +15,8 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
+from ._protocols import Array, Design
+
 # A handle is whatever a runner keeps of a block: the block itself, or the name of where it is.
 Handle = Any
 Path: TypeAlias = tuple[str | int, ...]
@@ -77,6 +79,15 @@ class Made(Deferred):
 
 
 @final
+@dataclass(frozen=True)
+class Origin:
+    """Says of a vector that it is the predictions of a model: sums of it are then known without a pass."""
+
+    design: Design
+    model: Array
+
+
+@final
 class ShardVector:
     """One number, or one row of numbers, for each sample, with its parts where the blocks are.
 
@@ -86,13 +97,15 @@ class ShardVector:
     Parameters
     ----------
     terms : dict of Pieces to float
+    origin : Origin, optional
+        What it is the predictions of, where that is known.
     """
 
-    __slots__ = ("terms",)
+    __slots__ = ("origin", "terms")
     __array_ufunc__ = None  # NumPy's numbers leave products to this class
 
-    def __init__(self, terms: dict[Pieces, float]) -> None:
-        self.terms = terms
+    def __init__(self, terms: dict[Pieces, float], origin: Origin | None = None) -> None:
+        self.terms, self.origin = terms, origin
 
     @classmethod
     def of(cls, pieces: Pieces) -> ShardVector:
@@ -103,16 +116,21 @@ class ShardVector:
         terms = dict(self.terms)
         for pieces, factor in other.terms.items():
             terms[pieces] = terms.get(pieces, 0.0) + factor
-        return ShardVector(terms)
+        mine, theirs = self.origin, other.origin
+        if mine is None or theirs is None or mine.design is not theirs.design:
+            return ShardVector(terms)
+        return ShardVector(terms, Origin(mine.design, mine.model + theirs.model))
 
     def __sub__(self, other: ShardVector) -> ShardVector:
         return self + (-1.0) * other
 
     def __rmul__(self, number: float) -> ShardVector:
-        return ShardVector({pieces: float(number) * factor for pieces, factor in self.terms.items()})
+        origin = self.origin and Origin(self.origin.design, number * self.origin.model)
+        return ShardVector({pieces: float(number) * factor for pieces, factor in self.terms.items()}, origin)
 
     def __truediv__(self, number: float) -> ShardVector:
-        return ShardVector({pieces: factor / float(number) for pieces, factor in self.terms.items()})
+        origin = self.origin and Origin(self.origin.design, self.origin.model / number)
+        return ShardVector({pieces: factor / float(number) for pieces, factor in self.terms.items()}, origin)
 
 
 class Runner(ABC):
@@ -172,9 +190,10 @@ class Runner(ABC):
 
     def parts(self, pieces: Pieces) -> list[Any]:
         """Return the parts of all blocks."""
-        if pieces.path:
-            pieces = self.map(_same, pieces)
-        return self.gather(pieces.handles)
+        if not pieces.path:
+            return self.gather(pieces.handles)
+        found: list[Any] = self.gather([self.submit(_Picker(pieces.path), pieces.handles)])[0]
+        return found
 
 
 @final
@@ -206,6 +225,17 @@ class _Adder:
     def __call__(self, found: Sequence[Any]) -> tuple[Any, ...]:
         tuples = [_at_path(each, self.path) for each in found]
         return tuple(reduce(np.add, numbers) for numbers in zip(*tuples, strict=True))
+
+
+@final
+@dataclass(frozen=True)
+class _Picker:
+    """Picks the same part of each of some dictionaries: the others need not cross."""
+
+    path: Path
+
+    def __call__(self, found: Sequence[Any]) -> list[Any]:
+        return [_at_path(each, self.path) for each in found]
 
 
 class _Plan:
@@ -312,7 +342,3 @@ def _combined(parts: list[tuple[float, Any]]) -> Any:
     for factor, part in others:
         result += factor * part
     return result
-
-
-def _same(part: Any) -> Any:
-    return part

@@ -14,7 +14,7 @@ from scipy import sparse
 from .. import _costs
 from .._eigenvalues import largest_eigenvalue, start_noise
 from .._protocols import Array
-from .._shards import Deferred, Pieces, Runner, ShardVector
+from .._shards import Deferred, Origin, Pieces, Runner, ShardVector
 from ._design_matrix import DesignMatrix
 
 # A sample of the rows has at most about this many stored numbers: it is brought here.
@@ -86,15 +86,21 @@ class ShardedDesign(DesignMatrix):
 
     def apply(self, x: Array) -> ShardVector:
         """Return ``X x``."""
-        return ShardVector.of(Deferred(_apply, self.designs, x))
+        return ShardVector({Deferred(_apply, self.designs, x): 1.0}, self._origin(x))
 
     def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> ShardVector:
         """Return ``X x`` for the x with these few nonzeros."""
-        return ShardVector.of(Deferred(_apply_sparse, self.designs, indices, values))
+        x = self.zeros()
+        x.reshape(-1)[indices] = values
+        terms: dict[Pieces, float] = {Deferred(_apply_sparse, self.designs, indices, values): 1.0}
+        return ShardVector(terms, self._origin(x))
 
     def apply_rank_one(self, left: Array, right: Array) -> ShardVector:
         """Return ``(X left) right^T``."""
         return ShardVector.of(Deferred(_apply_rank_one, self.designs, left, right))
+
+    def _origin(self, x: Array) -> Origin | None:
+        return Origin(self, x) if self.n_outputs is None else None
 
     def adjoint(self, residual: ShardVector) -> Array:
         """Return ``X^T residual``."""
@@ -161,7 +167,14 @@ class ShardedDesign(DesignMatrix):
 
     def largest(self, a: ShardVector) -> float:
         """Return the largest absolute value in a sample vector."""
-        return float(max(self.runner.parts(self.runner.map(_largest, self.designs, a))))
+        return self.size_and_slope(a, a)[0]
+
+    def size_and_slope(self, change: ShardVector, residual: ShardVector) -> tuple[float, float]:
+        """Return the largest absolute value in a change, and the slope along the change divided by that."""
+        found = self.runner.parts(self.runner.map(_size_and_slope, self.designs, change, residual))
+        sizes, slopes = np.array(found).T
+        size = float(sizes.max())
+        return size, float((sizes / size) @ slopes) if size > 0.0 else 0.0
 
     @property
     def product_cost(self) -> float:
@@ -226,5 +239,5 @@ def _inner_products(design: DesignMatrix, n_first: int, *vectors: Array) -> tupl
     return (design.inner_products(vectors[:n_first], vectors[n_first:]),)
 
 
-def _largest(design: DesignMatrix, vector: Array) -> float:
-    return design.largest(vector)
+def _size_and_slope(design: DesignMatrix, change: Array, residual: Array) -> tuple[float, float]:
+    return design.size_and_slope(change, residual)

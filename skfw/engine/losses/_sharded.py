@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -83,13 +84,18 @@ class ShardedLoss(Loss):
         self.curvature, self.is_quadratic = pattern.curvature, pattern.is_quadratic  # type: ignore[misc]
         self.infimum, self.largest_prediction = pattern.infimum, pattern.largest_prediction  # type: ignore[misc]
         self.weights = ShardVector.of(Deferred(_weights, losses))
+        self._planes_aside: _PlanesAside | None = None
+        # The second derivatives in the intercepts, by residuals, while these are in use.
+        self._curvatures: WeakKeyDictionary[Pieces, Array] = WeakKeyDictionary()
 
     def evaluate(self, predictions: ShardVector, intercept: float | Array = 0.0) -> Evaluation:
         """Evaluate the loss; see `Loss`."""
         if not self.fit_intercept:
             return self._at(predictions, None).evaluation
         found = self._near_best(predictions, np.broadcast_to(intercept, (self.n_outputs or 1,)))
-        return self._balanced(found)
+        evaluation = self._balanced(found)
+        self._curvatures[_only_piece(evaluation.residual)] = found.curvature
+        return evaluation
 
     def curvature_along(self, evaluation: Evaluation, change: ShardVector) -> float:
         """Return the second derivative of the profiled loss along `change`."""
@@ -102,7 +108,8 @@ class ShardedLoss(Loss):
 
     def hessian(self, evaluation: Evaluation) -> ShardedHessian:
         """Return the curvature of the profiled loss at the evaluated point."""
-        return ShardedHessian(self, Deferred(_hessian, self.losses, evaluation.residual))
+        hessians = Deferred(_hessian, self.losses, evaluation.residual)
+        return ShardedHessian(self, hessians, self._curvatures.get(_only_piece(evaluation.residual)))
 
     def subset(self, rows: Pieces) -> Loss | None:
         """Return the loss of some of the samples, which are brought here."""
@@ -138,18 +145,19 @@ class ShardedLoss(Loss):
     def _best_number(self, predictions: ShardVector | None, found: _Found) -> _Found:
         """Newton's method for one intercept: the slope increases with it, so there is a bracket."""
         low, high, boldness, crawls = -np.inf, np.inf, 1.0, False
+        before: _Found | None = None
         for number in range(_NEWTON_STEPS):
             if found.is_finite and found.slope_sum <= _ENOUGH * found.slope_size:
                 break
             if not found.is_finite or number == _MANY_STEPS:  # far from any
                 own = self.runner.parts(self.runner.map(_own_intercept, self.losses, predictions))
                 least = min((each for each in own if low < each < high), default=found.intercept[0])
-                found, crawls = self._at(predictions, np.array([least])), False
+                found, crawls, before = self._at(predictions, np.array([least])), False, None
                 if not found.is_finite:
                     break
             here = float(found.intercept[0])
             low, high = (here, high) if found.slope[0] < 0.0 else (low, here)
-            following = here + float(found.newton_step()[0])
+            following = here + found.step_after(before)
             by_newton = low < following < high and not crawls
             if not by_newton and np.isfinite(low) and np.isfinite(high):
                 following = (low + high) / 2.0
@@ -161,7 +169,7 @@ class ShardedLoss(Loss):
             tried = self._at(predictions, np.array([following]))
             if tried.is_finite:
                 crawls = by_newton and tried.slope_sum > 0.5 * found.slope_sum
-                found = tried
+                found, before = tried, found
             else:  # exponentials that are too large
                 high, crawls = following, True
         return found
@@ -198,6 +206,8 @@ class ShardedLoss(Loss):
         evaluation = found.evaluation
         if not found.slope.any():
             return evaluation
+        if self._planes_aside is None:
+            self._planes_aside = self._find_planes_aside(found.intercept)
         aside = self._planes_aside
         shares, error = nnls(aside.slopes.T, -found.slope)
         used = np.flatnonzero(shares)
@@ -225,10 +235,12 @@ class ShardedLoss(Loss):
             evaluation, residual=ShardVector.of(residual), offset=offset, size=size, offset_size=offset_size
         )
 
-    @cached_property
-    def _planes_aside(self) -> _PlanesAside:
-        """Planes that touch the loss of predictions that are zero, on both sides of the best intercept."""
-        best = self._near_best(None, np.zeros(self.n_outputs or 1))
+    def _find_planes_aside(self, guess: Array) -> _PlanesAside:
+        """Return planes that touch the loss of predictions that are zero, on both sides of the best one.
+
+        A run begins with these predictions, so the guess is mostly the best one.
+        """
+        best = self._near_best(None, guess)
         curvatures = np.diag(best.curvature)
         distances = np.divide(
             2.0 * best.slope_size, curvatures, out=np.ones_like(curvatures), where=curvatures > TINY
@@ -285,6 +297,25 @@ class _Found:
         step = -np.asarray(np.linalg.lstsq(matrix, self.slope, rcond=None)[0], dtype=np.float64)
         return np.clip(step, -_LARGEST_STEP, _LARGEST_STEP)
 
+    def step_after(self, before: _Found | None) -> float:
+        """Return the step of Newton's method for one intercept, made better by where it came from.
+
+        As a function of the slope, the intercept is interpolated by the cubic polynomial with the values and
+        derivatives at both places: where Newton's method takes four passes, this mostly takes three.
+        """
+        step = float(self.newton_step()[0])
+        if before is None or min(self.curvature[0, 0], before.curvature[0, 0]) <= TINY:
+            return step
+        slope, change = float(self.slope[0]), float(before.slope[0] - self.slope[0])
+        if not abs(slope) < abs(change):
+            return step
+        own, other = 1.0 / float(self.curvature[0, 0]), 1.0 / float(before.curvature[0, 0])
+        share, distance = -slope / change, float(before.intercept[0] - self.intercept[0])
+        square = 3.0 * distance - (2.0 * own + other) * change
+        cube = (own + other) * change - 2.0 * distance
+        more = share * share * (square + share * cube)
+        return step + more if abs(more) < 0.5 * abs(step) else step
+
     def is_better_than(self, other: _Found) -> bool:
         """Whether the loss is lower. Near the optimum it is rounding, and the slope shows the progress."""
         is_lower = self.evaluation.value < other.evaluation.value
@@ -312,15 +343,26 @@ class ShardedHessian(Hessian):
     loss : ShardedLoss
     hessians : Pieces
         That of each block, with the intercept held fixed.
+    curvature : ndarray, optional
+        The second derivative in the intercepts, where it is known.
     """
 
-    def __init__(self, loss: ShardedLoss, hessians: Pieces) -> None:
+    def __init__(self, loss: ShardedLoss, hessians: Pieces, curvature: Array | None = None) -> None:
         self.loss, self.hessians, self._runner = loss, hessians, loss.runner
         self.diagonal = ShardVector.of(Deferred(_diagonal, hessians))
+        if curvature is not None:
+            self._curvature = curvature
+        self._feature_means: tuple[Design | None, Array] = (None, np.zeros(0))
 
     def apply(self, change: ShardVector) -> ShardVector:
         """Return how the residual changes."""
-        mean = self._mean_change(change) if self.loss.fit_intercept else None
+        mean = None
+        if self.loss.fit_intercept and change.origin is not None:
+            # Many changes are of the same design: the means of its features are one pass for all of them.
+            slope = float(self._means(change.origin.design) @ change.origin.model)
+            mean = np.array([slope / max(float(self._curvature[0, 0]), TINY)])
+        elif self.loss.fit_intercept:
+            mean = self._mean_change(change)
         return ShardVector.of(Deferred(_image, self.hessians, change, mean))
 
     def along(self, change: ShardVector) -> float:
@@ -334,7 +376,7 @@ class ShardedHessian(Hessian):
             return None
         result = design.gram(self.diagonal)
         if self.loss.fit_intercept:
-            means = design.adjoint(self.diagonal)
+            means = self._means(design)
             result -= np.outer(means, means / max(float(self._curvature[0, 0]), TINY))
         return result
 
@@ -355,10 +397,21 @@ class ShardedHessian(Hessian):
         """The second derivative in the intercepts."""
         return np.asarray(self._runner.sums(_intercept_curvature, self.hessians, self.diagonal)[0])
 
+    def _means(self, design: Design) -> Array:
+        """Return the weighted sum of each feature of a design."""
+        if self._feature_means[0] is not design:
+            self._feature_means = design, design.adjoint(self.diagonal)
+        return self._feature_means[1]
+
     def _mean_change(self, change: ShardVector) -> Array:
         """Return the change of predictions that the intercepts make up for."""
         (slope,) = self._runner.sums(_intercept_slope, self.hessians, change)
         return np.asarray(np.linalg.lstsq(self._curvature, slope, rcond=None)[0], dtype=np.float64)
+
+
+def _only_piece(vector: ShardVector) -> Pieces:
+    (piece,) = vector.terms
+    return piece
 
 
 # What is done with a block.
