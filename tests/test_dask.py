@@ -771,13 +771,18 @@ def n_reads(folder):
 @pytest.mark.parametrize("kind", [lambda part: part, sparse.csr_matrix, np.asfortranarray], ids=str)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unweighted", "weighted"])
 @pytest.mark.parametrize("name", ["l1", "l2", "nuclear"])
-def test_blocks_that_do_not_fit_are_read_again(little_memory, tmp_path, name, weights, kind):
+def test_blocks_that_do_not_fit_are_read_again(little_memory, monkeypatch, tmp_path, name, weights, kind):
     params, y = SETS[name]
     rows = in_files(X, tmp_path, 7, kind)
-    model = DaskHFWLogisticRegression(*params, **TIGHTER)
-    model.fit(rows, in_blocks(y, 5), weights)
+    model = DaskHFWLogisticRegression(*params, **TIGHTER).fit(rows, in_blocks(y, 5), weights)
     assert min(n_reads(tmp_path)) > 10
-    assert_same(model, HFWLogisticRegression(*params, **TIGHTER).fit(X, y, weights))
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcess, "memory", np.inf)
+        held = clone(model).fit(rows, in_blocks(y, 5), weights)
+    np.testing.assert_allclose(model.coef_, held.coef_, atol=1e-13)
+    assert model.n_iter_ == held.n_iter_
+    plain = HFWLogisticRegression(*params, **TIGHTER).fit(X, y, weights)
+    assert_same(model, plain, atol=1e-7 if name == "nuclear" else 1e-8)
     before = n_reads(tmp_path)
     score = model.to_local().score(X, y, weights)
     assert model.score(rows, in_blocks(y, 5), weights) == pytest.approx(score)
