@@ -739,11 +739,16 @@ def test_what_fails_in_a_task_is_told():
 
 
 @pytest.fixture
-def little_memory(monkeypatch):
-    """There is no memory for any data; blocks may be smaller than the tasks that read them."""
+def tiny_blocks(monkeypatch):
+    """Blocks may be smaller than the tasks that read them."""
+    monkeypatch.setattr("skfw.dask._rows._CARRIED_SHARE", np.inf)
+
+
+@pytest.fixture
+def little_memory(monkeypatch, tiny_blocks):
+    """There is no memory for any data."""
     for runner in (InProcess, OnCluster):
         monkeypatch.setattr(runner, "memory", 0.0)
-    monkeypatch.setattr("skfw.dask._rows._CARRIED_SHARE", np.inf)
 
 
 def in_files(array, folder, n_blocks=4, kind=lambda part: part):
@@ -789,7 +794,7 @@ def test_blocks_that_do_not_fit_are_read_again(little_memory, monkeypatch, tmp_p
     assert max(np.subtract(n_reads(tmp_path), before)) <= 3
 
 
-def test_blocks_that_fit_are_read_once(tmp_path):
+def test_blocks_that_fit_are_read_once(tiny_blocks, tmp_path):
     DaskHFWLogisticRegression("l1", 2.0).fit(in_files(X, tmp_path), in_blocks(Y2))
     assert n_reads(tmp_path) == [1, 1, 1, 1]
 
@@ -1041,7 +1046,7 @@ def test_a_fit_that_reads_blocks_again_survives_the_death_of_a_worker(
     assert max(n_reads(tmp_path)) > 10
 
 
-def test_blocks_are_held_where_the_workers_have_memory_for_them(client, tmp_path):
+def test_blocks_are_held_where_the_workers_have_memory_for_them(client, tiny_blocks, tmp_path):
     assert OnCluster(client).memory > 1e8
     DaskHFWLogisticRegression("l2", 1.5, client=client).fit(in_files(X, tmp_path), in_blocks(Y2))
     assert n_reads(tmp_path) == [1, 1, 1, 1]
