@@ -90,6 +90,12 @@ def peak():
     return int(re.search(r"VmHWM:\s*(\d+)", status)[1]) / 1000.0
 
 
+def written(dask_worker):
+    """Return the MB that a worker has written to its disk, because it had no memory for them."""
+    metrics = dask_worker.data.cumulative_metrics
+    return sum(value for key, value in metrics.items() if key == ("disk-write", "bytes")) / 1e6
+
+
 class Counter:
     """Counts passes, and bytes that cross."""
 
@@ -170,7 +176,12 @@ def beyond_memory(limit, n_rows=5_000, n_features=1_000):
                     "none was restarted" if list(client.run(os.getpid).values()) == before else "restarted"
                 )
                 peaks = ", ".join(f"{each:.0f}" for each in client.run(peak).values())
-                print(f"   peak memory: workers {peaks} MB ({alive}), client {peak():.0f} MB", flush=True)
+                spilled = sum(client.run(written).values())
+                print(
+                    f"   peak memory: workers {peaks} MB ({alive}), client {peak():.0f} MB; spilled "
+                    f"{spilled:.1f} MB",
+                    flush=True,
+                )
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class OnCluster(Runner):
     def memory(self):
         """How many bytes the workers may have together."""
         limits = [each["memory_limit"] for each in self.client.scheduler_info()["workers"].values()]
-        if not all(limits):
+        if not (limits and all(limits)):
             return np.inf  # there are no workers yet, or they have no limits
         return np.mean(limits) * len(self.client.nthreads())  # some versions tell of a few workers only
 
