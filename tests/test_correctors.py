@@ -27,6 +27,7 @@ from skfw.engine import (
     design_matrix,
     frank_wolfe,
 )
+from skfw.engine.correctors._columns import Coordinates, FactoredHessian
 
 
 def solve(p, corrector=None, **options):
@@ -387,6 +388,46 @@ def test_a_hessian_that_is_the_same_everywhere_is_formed_once():
 
     assert hessians(SquaredLoss(targets, weights, True)) == 1
     assert hessians(LogisticLoss(np.sign(targets), weights, True)) > 1
+
+
+def test_the_inverse_of_an_earlier_hessian():
+    """Coordinates that have joined since have their diagonal, and those that have left count as zero."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(9, 3))
+    matrix, residual = root.T @ root, rng.normal(size=3)
+    factored = FactoredHessian.of(np.array([2, 5, 9]), matrix.copy())
+    inverse = np.linalg.inv(matrix)
+    same = factored.inverse(np.array([2, 5, 9]), np.ones(3))
+    np.testing.assert_allclose(same(residual), inverse @ residual, rtol=1e-4)
+    other = factored.inverse(np.array([0, 5, 9, 11]), np.array([2.0, 1.0, 1.0, 4.0]))
+    expected = np.r_[0.5, inverse[1:, 1:] @ residual[1:], 0.25]
+    np.testing.assert_allclose(other(np.r_[1.0, residual[1:], 1.0]), expected, rtol=1e-4)
+    assert FactoredHessian.of(np.array([0]), np.array([[-1.0]])) is None
+
+
+def test_a_preconditioner_is_made_once_products_have_cost_as_much(monkeypatch):
+    monkeypatch.setattr("skfw.engine.correctors._active_coordinates.GRAM_PRODUCTS", 0.0)
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(1_000, 3)) @ rng.normal(size=(3, 80))
+    X = design_matrix(sparse.csr_matrix((common + 0.2 * rng.normal(size=(1_000, 80))) / 3.0))
+    loss = LogisticLoss(np.sign(X.apply(rng.normal(size=80))), np.full(1_000, 1e-3))
+
+    def products(cost):
+        monkeypatch.setattr(Coordinates, "matrix_cost", 1e9)
+        monkeypatch.setattr(Coordinates, "rough_matrix_cost", cost)
+        p = Problem(loss, X, L1Ball(60.0))
+        corrector, point, total = ActiveCoordinates(p, 60.0, signed=True), p.null, 0
+        for _ in range(12):
+            point = improve(corrector, point)
+            total += corrector._n_products
+        return total, corrector._factored, point.value
+
+    without, none, value = products(1e9)
+    few, factored, same_value = products(1e-3)
+    assert none is None
+    assert factored is not None
+    assert few < 0.7 * without
+    assert same_value <= value + 1e-9
 
 
 # Active atoms.

@@ -133,6 +133,23 @@ def test_gram_both_ways(format, cheap, block, monkeypatch):
     np.testing.assert_allclose(design_of(format, X).gram(weights), exact, atol=1e-12)
 
 
+@pytest.mark.parametrize("block", [100, 10**6])
+@pytest.mark.parametrize("scale", [1e-60, 1.0, 1e60])
+@with_all_formats
+def test_rough_gram(format, scale, block, monkeypatch):
+    """In single precision, whatever the units of the features; a feature may be zero."""
+    monkeypatch.setattr("skfw.engine.data._design_matrix._GRAM_BLOCK", block)
+    X = random_matrix((200, 30)) * scale ** np.linspace(-1.0, 1.0, 30)
+    X[:, 4] = 0.0
+    weights = np.random.default_rng(1).uniform(size=200)
+    weights[::3] = 0.0
+    design = design_matrix(FORMATS[format](X))
+    found, exact = design.rough_gram(weights), design.gram(weights)
+    sizes = np.sqrt(np.diag(exact))
+    assert found.dtype == np.float64
+    assert np.all(np.abs(found - exact) <= 1e-5 * np.multiply.outer(sizes, sizes))
+
+
 @pytest.mark.parametrize("cheap", ["_SPARSE_GRAM_TERM", "_DENSE_GRAM_TERM"])
 @pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_matrix])

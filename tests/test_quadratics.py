@@ -15,6 +15,10 @@ def random_quadratic(seed, size=12, rank=20):
     return root.T @ root, rng.normal(size=size) * 5.0 - 3.0
 
 
+def by_diagonal(matrix):
+    return lambda residual: residual / np.diag(matrix)
+
+
 def reference(matrix, linear, total, exactly):
     constraint = {
         "type": "eq" if exactly else "ineq",
@@ -87,7 +91,7 @@ def test_descend(seed, total, exactly):
     for _ in range(10):
         previous = value(matrix, linear, u)
         u, products = descend_over_simplex(
-            lambda v: matrix @ v, linear + matrix @ u, u, np.diag(matrix), total, exactly, 1e-9, 1e-3, 60
+            lambda v: matrix @ v, linear + matrix @ u, u, by_diagonal(matrix), total, exactly, 1e-9, 1e-3, 60
         )
         assert_feasible(u, total, exactly)
         assert value(matrix, linear, u) <= previous + 1e-12 * (1 + abs(previous))
@@ -107,7 +111,7 @@ def test_descent_from_within(total, exactly):
                 lambda v, matrix=matrix: matrix @ v,
                 linear + matrix @ u,
                 u,
-                np.diag(matrix),
+                by_diagonal(matrix),
                 total,
                 exactly,
                 1e-9,
@@ -123,10 +127,27 @@ def test_descent_spends_no_more_products_than_it_may():
     matrix, linear = random_quadratic(0, size=40, rank=60)
     for limit in (1, 5, 20):
         u, products = descend_over_simplex(
-            lambda v: matrix @ v, linear, np.zeros(40), np.diag(matrix), 5.0, False, 0.0, 0.0, limit
+            lambda v: matrix @ v, linear, np.zeros(40), by_diagonal(matrix), 5.0, False, 0.0, 0.0, limit
         )
         assert products <= limit + 4  # those that bring a step back into the set come on top
         assert value(matrix, linear, u) < 0.0
+
+
+def test_descent_with_a_better_preconditioner():
+    """With the inverse of a Hessian close by, a few products do what takes many with the diagonal."""
+    rng = np.random.default_rng(0)
+    matrix, _ = random_quadratic(0, size=40, rank=60)
+    best = rng.uniform(0.1, 0.2, 40)
+    near = np.linalg.inv(matrix + 0.05 * np.diag(np.diag(matrix) * rng.uniform(size=40)))
+    start, total = np.full(40, best.sum() / 40), float(best.sum())
+    needed = []
+    for precondition in (by_diagonal(matrix), lambda residual: near @ residual):
+        u, products = descend_over_simplex(
+            lambda v: matrix @ v, matrix @ (start - best), start, precondition, total, True, 1e-9, 0.0, 500
+        )
+        np.testing.assert_allclose(u, best, rtol=1e-5)
+        needed.append(products)
+    assert needed[1] < 0.5 * needed[0]
 
 
 def test_descent_ends_where_slopes_agree():
@@ -134,7 +155,7 @@ def test_descent_ends_where_slopes_agree():
     matrix, linear = random_quadratic(0)
     best = solve_over_simplex(matrix.copy(), linear, np.ones(12, bool), 0.5, True)
     u, products = descend_over_simplex(
-        lambda v: matrix @ v, linear + matrix @ best, best, np.diag(matrix), 0.5, True, 1e-6, 1e-3, 60
+        lambda v: matrix @ v, linear + matrix @ best, best, by_diagonal(matrix), 0.5, True, 1e-6, 1e-3, 60
     )
     assert products == 0
     np.testing.assert_allclose(u, best, rtol=1e-12)

@@ -9,8 +9,10 @@ are medians of repeated fits in one process.
     python examples/benchmarks/logistic.py --data DIR --table logistic.csv --plot logistic.png
 
 DIR holds mushrooms.bz2, w7a.bz2 and ijcnn1.bz2 from the LIBSVM data page
-(https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html). Two more data sets are made. The peers
-are in the extra `bench`: ``pip install ".[bench]"``.
+(https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html), and farm-ads/X.npz and y.npy: the words
+of Farm Ads (https://archive.ics.uci.edu/dataset/218/farm+ads) as a sparse matrix, and labels -1 and 1. Four
+more data sets are made, one of them of many classes. The peers are in the extra `bench`:
+``pip install ".[bench]"``.
 """
 
 import argparse
@@ -24,12 +26,12 @@ from pathlib import Path
 import numpy as np
 from ladder import ACCURACY, Case, report, table
 from scipy import sparse
+from scipy.special import logsumexp
 from sklearn.datasets import load_svmlight_file
 from sklearn.linear_model import LogisticRegression
 
 from skfw import HFWLogisticRegression
 
-NULL = float(np.log(2.0))
 # Newton's method with a matrix of all features squared is not for this many.
 MANY_FEATURES = 5000
 
@@ -40,6 +42,11 @@ def load(folder, name):
         X, y = load_svmlight_file(file)
     X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
     return X, np.where(y == y.max(), 1.0, -1.0)
+
+
+def farm_ads(folder):
+    """Return the words of advertisements, and whether they were approved: nearly separable."""
+    return sparse.load_npz(folder / "farm-ads" / "X.npz").tocsr(), np.load(folder / "farm-ads" / "y.npy")
 
 
 def wide():
@@ -54,6 +61,29 @@ def tall():
     rng = np.random.default_rng(0)
     X, scores = correlated(200_000, 100, rng)
     return X, labels(scores, rng)
+
+
+def binary():
+    """Return 14 attributes of a few categories each, some of them rare, as zeros and ones; with labels."""
+    rng = np.random.default_rng(0)
+    n_samples, sizes = 32_561, [5, 8, 5, 16, 5, 7, 14, 6, 5, 2, 2, 2, 5, 41]
+    parts = []
+    for size in sizes:
+        frequency = rng.permutation(1.0 / np.arange(1, size + 1) ** 2)
+        parts.append(rng.choice(size, n_samples, p=frequency / frequency.sum()))
+    columns = np.column_stack(parts) + np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    starts = len(sizes) * np.arange(n_samples + 1)
+    X = sparse.csr_matrix((np.ones(columns.size), columns.ravel(), starts), shape=(n_samples, sum(sizes)))
+    return X, labels(X @ rng.normal(size=sum(sizes)) - 1.5, rng)
+
+
+def classes():
+    """Return text-like data of twenty classes."""
+    rng = np.random.default_rng(0)
+    X, _ = text(5_000, 20_000, rng)
+    truth = np.zeros((20_000, 20))
+    truth[:2_000] = rng.normal(size=(2_000, 20))
+    return X, (10.0 * (X @ truth) + rng.gumbel(size=(5_000, 20))).argmax(axis=1).astype(float)
 
 
 def text(n_samples, n_features, rng, support=1_000):
@@ -88,8 +118,11 @@ def labels(scores, rng):
 
 
 def loss(X, y, coef):
-    """Return the mean log-loss."""
-    return float(np.logaddexp(0.0, -y * (X @ coef)).mean())
+    """Return the mean log-loss; coefficients of several classes have a row for each."""
+    if coef.ndim == 1:
+        return float(np.logaddexp(0.0, -y * (X @ coef)).mean())
+    scores = X @ coef.T
+    return float((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y.astype(int)]).mean())
 
 
 def scikit_learn(solver, norm, max_iter=10_000):
@@ -106,7 +139,7 @@ def scikit_learn(solver, norm, max_iter=10_000):
             random_state=0,
             **penalty,
         )
-        return model.fit(X, y).coef_.ravel()
+        return np.squeeze(model.fit(X, y).coef_)
 
     return fit
 
@@ -140,15 +173,19 @@ PEERS = {
     },
 }
 COMPILED = ("celer", "skglm")
+# These fit one class against another, or against the others.
+TWO_CLASSES = (*COMPILED, "liblinear")
 
 
 def cases(name, X, y):
     """Yield the six settings of a data set."""
-    largest = float(np.abs(X.T @ y).max()) / (2 * len(y))
+    targets = y[:, np.newaxis] == np.unique(y)
+    largest = float(np.abs(X.T @ (targets - 1.0 / targets.shape[1])).max()) / len(y)
+    null = float(np.log(targets.shape[1]))
     for share in (0.1, 0.01, 0.001):
-        yield Case(name, "l1", f"lambda/max={share:g}", share * largest, NULL)
+        yield Case(name, "l1", f"lambda/max={share:g}", share * largest, null)
     for C in (0.01, 1.0, 100.0):
-        yield Case(name, "l2", f"C={C:g}", 1.0 / (C * len(y)), NULL)
+        yield Case(name, "l2", f"C={C:g}", 1.0 / (C * len(y)), null)
 
 
 def measure(case, X, y, by_columns, options):
@@ -156,6 +193,8 @@ def measure(case, X, y, by_columns, options):
     peers = {}
     for peer, fit in PEERS[case.norm].items():
         if peer == "newton-cholesky" and X.shape[1] > MANY_FEATURES:
+            continue
+        if peer in TWO_CLASSES and case.null > np.log(2.0):
             continue
         matrix = by_columns if peer in COMPILED else X
         peers[peer] = partial(fit, matrix, y, case.strength)
@@ -212,12 +251,12 @@ def draw(cases, traces, file):
         ax = axes[rows.index((case.norm, case.setting)), names.index(case.data)]
         for peer, rungs in case.ladders.items():
             seconds = [rung.seconds for rung in rungs]
-            distance = [max((rung.objective - case.best) / NULL, 1e-10) for rung in rungs]
+            distance = [max((rung.objective - case.best) / case.null, 1e-10) for rung in rungs]
             ax.loglog(seconds, distance, ".-", color=colors[peer], lw=1, ms=4, label=peer)
         # The trace begins where the fit to a sample ends.
         seconds = case.seconds["skfw"] - trace["seconds"][-1] + trace["seconds"]
-        ax.loglog(seconds, trace["distance"] / NULL, "k.-", lw=1.8, ms=5, label="skfw")
-        ax.loglog(seconds, trace["gap"] / NULL, "k:", lw=1, label="skfw, certified")
+        ax.loglog(seconds, trace["distance"] / case.null, "k.-", lw=1.8, ms=5, label="skfw")
+        ax.loglog(seconds, trace["gap"] / case.null, "k:", lw=1, label="skfw, certified")
         ax.axhline(ACCURACY, color="0.7", lw=0.8)
         ax.set_ylim(1e-10, 3)
         if ax.get_subplotspec().is_first_row():
@@ -239,7 +278,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder with the LIBSVM files")
+    parser.add_argument("--data", type=Path, required=True, help="folder with the data")
     parser.add_argument("--only", nargs="*", help="names of data sets, by default all")
     parser.add_argument("--norms", nargs="*", default=["l1", "l2"], help="which of l1 and l2")
     parser.add_argument("--repeat", type=int, default=5, help="fits whose median is taken")
@@ -252,7 +291,8 @@ def main():
     warnings.simplefilter("ignore")  # peers warn where a tolerance is out of reach
 
     data_sets = {name: lambda name=name: load(options.data, name) for name in ("mushrooms", "w7a", "ijcnn1")}
-    data_sets |= {"wide": wide, "tall": tall}
+    data_sets |= {"farm-ads": partial(farm_ads, options.data), "wide": wide, "tall": tall}
+    data_sets |= {"binary": binary, "classes": classes}
     done, traces = [], []
     for name in options.only or data_sets:
         X, y = data_sets[name]()

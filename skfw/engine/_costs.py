@@ -7,8 +7,9 @@ from __future__ import annotations
 
 _CALL, _SAMPLE = 4e-5, 5e-9
 _SPARSE_ENTRY, _DENSE_ENTRY, _GATHERED_ENTRY = 1.2e-9, 5e-10, 6e-9
-_SPARSE_GRAM_TERM, _DENSE_GRAM_TERM = 1e-8, 8e-11
-_CHOLESKY_TERM = 6e-11
+_SPARSE_GRAM_TERM, _DENSE_GRAM_TERM, _SCALED_ENTRY = 7e-9, 4e-11, 2e-9
+_SINGLE_PRECISION = 0.5
+_CHOLESKY_TERM = 2e-11
 
 
 def dense_products(shape: tuple[int, int]) -> float:
@@ -26,9 +27,10 @@ def entry_products(n_entries: int) -> float:
     return _CALL + (_GATHERED_ENTRY + _SPARSE_ENTRY) * n_entries
 
 
-def dense_gram(shape: tuple[int, int]) -> float:
-    """Return the cost of the Gram matrix of the columns of a dense matrix."""
-    return _CALL + _DENSE_GRAM_TERM * shape[0] * float(shape[1]) ** 2
+def dense_gram(shape: tuple[int, int], in_single_precision: bool = False) -> float:
+    """Return the cost of the Gram matrix of the columns of a dense matrix, or of one that is made dense."""
+    term = _DENSE_GRAM_TERM * (_SINGLE_PRECISION if in_single_precision else 1.0)
+    return _CALL + shape[0] * shape[1] * (_SCALED_ENTRY + term * shape[1])
 
 
 def sparse_gram(shape: tuple[int, int], n_stored: int) -> float:

@@ -115,6 +115,10 @@ class Hessian(ABC):
         """Return the second derivative in the models as a matrix; None where only products are known."""
         return None
 
+    def rough_gram(self, design: Design) -> Array | None:
+        """Return the same with a few digits only, for a preconditioner."""
+        return self.gram(design)
+
     def output_grams(self, design: Design, rows: Rows | None = None) -> list[Array] | None:
         """Return the second derivative in the models of each output alone, over the samples of a design.
 
@@ -307,6 +311,15 @@ class Design(Data):
     @abstractmethod
     def gram(self, weights: SampleVector) -> Array:
         """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+
+    @property
+    def rough_gram_cost(self) -> float:
+        """Rough seconds that `rough_gram` takes."""
+        return self.gram_cost
+
+    def rough_gram(self, weights: SampleVector) -> Array:
+        """Return the same with a few digits only, for a preconditioner, where that is faster."""
+        return self.gram(weights)
 
 
 class FactorMap(ABC):

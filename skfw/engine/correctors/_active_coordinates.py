@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy.typing as npt
 
 from .._certificate import Cut
 from .._problem import Problem
-from .._protocols import Array, Corrector, Design, Point
-from ._columns import GatheredColumns
+from .._protocols import Array, Corrector, Design, Hessian, Point
+from ._columns import Coordinates, FactoredHessian, GatheredColumns
 from ._newton_step import GRAM_PRODUCTS, SHARE, precision, towards
 from ._quadratics import descend_over_simplex, solve_over_simplex
 
@@ -40,6 +41,9 @@ class ActiveCoordinates(Corrector):
         self.problem, self.radius, self.signed = problem, radius, signed
         self._first_value = 0.0
         self._n_products = 0
+        # Seconds that products took since there is a preconditioner.
+        self._spent = 0.0
+        self._factored: FactoredHessian | None = None
         self._columns = GatheredColumns(problem.data, problem.loss.is_quadratic)
 
     def improve(self, point: Point, newest: Cut, gap: float) -> Point:
@@ -71,18 +75,37 @@ class ActiveCoordinates(Corrector):
                 lambda values: signs * columns.adjoint(hessian.apply(columns.apply(signs * values))),
                 slope,
                 weights,
-                columns.diagonal(hessian),
+                self._preconditioner(columns, hessian, active, signs),
                 self.radius,
                 exactly=not self.signed,
                 target=SHARE * gap / self.radius,
                 precision=precision(gap / self._first_value),
                 max_products=self._enough_products(columns.matrix_cost / product_cost),
             )
+            self._spent += self._n_products * product_cost
         target = np.zeros(x.size)
         target[active] = signs * best
         return towards(
             self.problem, point, target.reshape(point.x.shape), columns.apply(signs * (best - weights))
         )
+
+    def _preconditioner(
+        self, columns: Coordinates, hessian: Hessian, active: npt.NDArray[np.intp], signs: Array
+    ) -> Callable[[Array], Array]:
+        """Return a map that is about the inverse of the Hessian of the signed coordinates.
+
+        It is that of an earlier Hessian, with the diagonal of this one where there was none. A new one is
+        made once the products since the last one have taken as long.
+        """
+        if self.problem.data.n_outputs is None and self._spent >= columns.rough_matrix_cost:
+            matrix = columns.rough_derivative(hessian)
+            if matrix is not None:
+                self._factored, self._spent = FactoredHessian.of(active, matrix), 0.0
+        diagonal = columns.diagonal(hessian)
+        if self._factored is None:
+            return lambda residual: residual / diagonal
+        solve = self._factored.inverse(active, diagonal)
+        return lambda residual: signs * solve(signs * residual)
 
     def _enough_products(self, gram_products: float) -> int:
         """Return how many products are worth it: no more than the matrix costs, where there is one."""

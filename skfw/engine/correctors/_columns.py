@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._costs import cholesky
 from .._protocols import Array, Design, Hessian, SampleVector
 
 # Columns are not gathered anew where at least this fraction of those at hand is needed.
 _REUSE = 0.7
+# Relative to its diagonal, what is added to a Hessian of a few digits.
+_RIDGE = 1e-6
 # Divided by a diagonal of this, nothing overflows.
 _SMALLEST = float(np.finfo(np.float64).tiny) / (4.0 * float(np.finfo(np.float64).eps))
 
@@ -83,6 +87,11 @@ class Coordinates:
         matrix = self.columns.second_derivative(hessian)
         return None if matrix is None else matrix[np.ix_(self.places, self.places)]
 
+    def rough_derivative(self, hessian: Hessian) -> Array | None:
+        """Return the second derivative with a few digits; None where only products are known."""
+        matrix = hessian.rough_gram(self.design)
+        return None if matrix is None else matrix[np.ix_(self.places, self.places)]
+
     def diagonal(self, hessian: Hessian) -> Array:
         """Return the second derivative in each coordinate alone, large enough to divide by."""
         diagonal = self.design.squares(hessian.diagonal).reshape(-1)[self.places]
@@ -93,6 +102,53 @@ class Coordinates:
         """Rough seconds that the second derivative and its factorisation take."""
         gram_cost = 0.0 if self.columns.has_matrix else self.design.gram_cost
         return gram_cost + cholesky(len(self.places))
+
+    @property
+    def rough_matrix_cost(self) -> float:
+        """Rough seconds that the second derivative with a few digits and its factorisation take."""
+        return self.design.rough_gram_cost + cholesky(len(self.places))
+
+
+@final
+@dataclass(frozen=True)
+class FactoredHessian:
+    """The Cholesky factor of a Hessian of some coordinates: a preconditioner for those with other ones too.
+
+    Attributes
+    ----------
+    coordinates : ndarray of ints
+        Their flat indices, which ascend.
+    factor : ndarray
+    """
+
+    coordinates: npt.NDArray[np.intp]
+    factor: Array
+
+    @classmethod
+    def of(cls, coordinates: npt.NDArray[np.intp], matrix: Array) -> FactoredHessian | None:
+        """Factor a Hessian, which is overwritten; None where it is not positive definite."""
+        matrix[np.diag_indices(len(matrix))] *= 1.0 + _RIDGE
+        matrix[np.diag_indices(len(matrix))] += _SMALLEST
+        factor, failed = dpotrf(matrix, overwrite_a=1)
+        return None if failed else cls(coordinates, factor)
+
+    def inverse(self, active: npt.NDArray[np.intp], diagonal: Array) -> Callable[[Array], Array]:
+        """Return about the inverse of the Hessian of the active coordinates, which ascend.
+
+        Those that were not there when the Hessian was factored have their `diagonal`.
+        """
+        place = np.minimum(np.searchsorted(self.coordinates, active), len(self.coordinates) - 1)
+        known = np.flatnonzero(self.coordinates[place] == active)
+        place = place[known]
+
+        def solve(residual: Array) -> Array:
+            result: Array = residual / diagonal
+            padded = np.zeros(len(self.coordinates))
+            padded[place] = residual[known]
+            result[known] = dpotrs(self.factor, padded)[0][place]
+            return result
+
+        return solve
 
 
 @final

@@ -84,7 +84,7 @@ def descend_over_simplex(
     product: Callable[[Array], Array],
     gradient: Array,
     start: Array,
-    diagonal: Array,
+    precondition: Callable[[Array], Array],
     total: float,
     exactly: bool,
     target: float,
@@ -93,22 +93,23 @@ def descend_over_simplex(
 ) -> tuple[Array, int]:
     """Go towards the minimum of a model with this `gradient` at `start` and Hessian products `product`.
 
-    Conjugate gradients on the free weights, preconditioned by the diagonal; then those that went negative
-    are fixed at zero, those whose slope is steeper than the others' are freed, and again. A pass ends when
-    the slopes agree up to `target`, or the error has fallen by the factor `precision`. No pass increases the
-    model. Returns the weights and the number of products, which may exceed the limit by those of one pass's
-    backtracking.
+    Conjugate gradients on the free weights, preconditioned by about the inverse of the Hessian of all; then
+    those that went negative are fixed at zero, those whose slope is steeper than the others' are freed, and
+    again. A pass ends when the slopes agree up to `target`, or the error has fallen by the factor
+    `precision`. No pass increases the model. Returns the weights and the number of products, which may exceed
+    the limit by those of one pass's backtracking.
     """
     weights, slope, products = start, gradient, 0
     tight = exactly or float(start.sum()) >= (1.0 - _ROUNDING) * total
     free = (weights > 0.0) | (slope < -_multiplier(slope, weights, total, tight))
     for _ in range(_MAX_PASSES):
         limit = products + _PASS_PRODUCTS
-        face = _Face(np.where(free, 1.0 / diagonal, 0.0), tight)
+        face = _Face(precondition, free, tight)
         change, bend = np.zeros_like(weights), np.zeros_like(weights)  # bend = H change
-        step = direction = face.project(-slope)
-        error = first = float(step @ (diagonal * step))
-        while products < max_products and float(np.abs(diagonal * step).max()) > target:
+        residual, step = face.project(-slope)
+        direction, error = step, float(residual @ step)
+        first = error
+        while products < max_products and error > 0.0 and float(np.abs(residual).max()) > target:
             image = product(direction)
             products += 1
             curvature = float(direction @ image)
@@ -116,9 +117,8 @@ def descend_over_simplex(
                 break
             length = error / curvature
             change, bend = change + length * direction, bend + length * image
-            step = face.project(-slope - bend)
-            # The same as the product of residual and step, without the Lagrange multiplier's part.
-            error, previous = float(step @ (diagonal * step)), error
+            residual, step = face.project(-slope - bend)
+            error, previous = float(residual @ step), error
             if error <= precision**2 * first or (products >= limit and _leaves(weights + change, total)):
                 break
             direction = step + (error / previous) * direction
@@ -172,14 +172,19 @@ def _shorten(
 class _Face:
     """The free weights, with their sum fixed if it is tight, in the metric of a preconditioner."""
 
-    def __init__(self, scale: Array, tight: bool) -> None:
-        self.scale = scale
-        self.normal = scale / scale.sum() if tight else np.zeros_like(scale)
+    def __init__(
+        self, precondition: Callable[[Array], Array], free: npt.NDArray[np.bool_], tight: bool
+    ) -> None:
+        self.precondition, self.free = precondition, free
+        self.normal = np.zeros(len(free))
+        if tight and free.any():
+            solved = np.where(free, precondition(free.astype(np.float64)), 0.0)
+            self.normal = solved / solved.sum()
 
-    def project(self, residual: Array) -> Array:
-        step = self.scale * residual
-        step -= step.sum() * self.normal
-        return step
+    def project(self, residual: Array) -> tuple[Array, Array]:
+        """Return the residual of the free weights less the Lagrange multiplier, and it preconditioned."""
+        residual = np.where(self.free, residual - float(self.normal @ residual), 0.0)
+        return residual, np.where(self.free, self.precondition(residual), 0.0)
 
 
 def _multiplier(slope: Array, weights: Array, total: float, tight: bool) -> float:

@@ -331,6 +331,32 @@ class SparseDesign(DesignMatrix):
         matrix = self._columns.tocsr()
         return _dense_gram(self.shape, roots, lambda rows: matrix[rows].toarray())
 
+    @property
+    def rough_gram_cost(self) -> float:
+        """Rough seconds that `rough_gram` takes."""
+        return min(self._sparse_gram_cost, _costs.dense_gram(self.shape, in_single_precision=True))
+
+    def rough_gram(self, weights: Array) -> Array:
+        """Return ``X^T diag(weights) X`` with the digits of single precision, where that is faster."""
+        if self.rough_gram_cost >= self.gram_cost:
+            return self.gram(weights)
+        # Columns with a sum of squares of one: then single precision neither overflows nor underflows.
+        sizes = np.sqrt(self.squares(weights))
+        units = np.where(sizes > 0.0, sizes, 1.0)
+        rows, starts, roots = self._columns.indices, self._columns.indptr, np.sqrt(weights)
+        values = self._columns.data * roots[rows] / np.repeat(units, np.diff(starts))
+        scaled = (values.astype(np.float32), rows, starts)
+        columns = sparse.csr_matrix(scaled, shape=self.shape[::-1])
+        if self.shape[0] * self.shape[1] <= _GRAM_BLOCK:
+            dense = columns.toarray()
+            gram = np.dot(dense, dense.T)
+        else:
+            matrix = columns.T.tocsr()
+            size = max(1, _GRAM_BLOCK // self.shape[1])
+            blocks = (matrix[part].toarray() for part in row_blocks(self.shape[0], size))
+            gram = add_up(np.dot(block.T, block) for block in blocks)
+        return np.multiply(gram, np.multiply.outer(units, units), dtype=np.float64)
+
     @cached_property
     def _dense(self) -> Array:
         return np.asarray(self._columns.toarray())

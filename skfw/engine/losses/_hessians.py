@@ -37,7 +37,14 @@ class DiagonalHessian(Hessian):
 
     def gram(self, design: Design) -> Array:
         """Return the second derivative in the models of a design."""
-        result = design.gram(self.diagonal)
+        return self._without_intercept(design.gram(self.diagonal), design)
+
+    def rough_gram(self, design: Design) -> Array:
+        """Return the second derivative in the models of a design, with a few digits."""
+        return self._without_intercept(design.rough_gram(self.diagonal), design)
+
+    def _without_intercept(self, result: Array, design: Design) -> Array:
+        """Take out what an intercept makes up for."""
         if self.fit_intercept and (total := float(self.diagonal.sum())) > 0.0:
             means = design.adjoint(self.diagonal)
             result -= np.outer(means, means / total)
