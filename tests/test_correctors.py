@@ -211,6 +211,19 @@ def test_from_a_bad_start_on_the_sphere():
         assert result.objective == pytest.approx(cold.objective, abs=1e-9)
 
 
+def test_steps_along_the_sphere_keep_what_they_win():
+    """Categories, some of them rare, and a small multiplier: scaled back, a step wins next to nothing."""
+    rng = np.random.default_rng(0)
+    frequency = 1.0 / np.arange(1, 31) ** 2
+    labels = rng.choice(30, (4_000, 4), p=frequency / frequency.sum())
+    X = (labels[:, :, np.newaxis] == np.arange(30)).reshape(4_000, 120).astype(float)
+    y = np.where(X @ rng.normal(size=120) + rng.logistic(size=4_000) > 0.0, 1.0, -1.0)
+    p = Problem(LogisticLoss(y, np.full(4_000, 1 / 4_000)), DenseDesign(X), L2Ball(25.0))
+    result = solve(p, tolerance=1e-7)
+    assert 0.0 < result.multiplier < 1e-4
+    assert result.n_iter <= 12
+
+
 class Counting(DenseDesign):
     """Counts products, Hessians, preconditioners (each needs the features' squares) and copies of columns."""
 
@@ -255,7 +268,8 @@ def correlated(n_samples, n_features, kind, radius=5.0):
     return Problem(LogisticLoss(y, np.full(n_samples, 1 / n_samples), True), design, L2Ball(radius))
 
 
-def test_the_hessian_of_a_sample_saves_products():
+def test_the_hessian_of_a_sample_saves_products(monkeypatch):
+    monkeypatch.setattr("skfw.engine.correctors._euclidean_ball._ENOUGH", 0.01)
     products = []
     for kind in (Counting, WithoutSample):
         p = correlated(20_000, 30, kind, radius=1e3)
@@ -280,8 +294,9 @@ def test_a_preconditioner_is_used_again():
     assert p.data.preconditioners == 2
 
 
-def test_a_preconditioner_that_led_to_many_products_is_made_anew():
+def test_a_preconditioner_that_led_to_many_products_is_made_anew(monkeypatch):
     """And better: with all samples, which are so few here that there is no sample of them."""
+    monkeypatch.setattr("skfw.engine.correctors._euclidean_ball._ENOUGH", 0.01)
     p = correlated(400, 30, Counting, radius=1e3)
     corrector, products = EuclideanBall(p, 1e3), []
     point = p.at(np.full(30, 0.1))

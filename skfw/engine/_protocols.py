@@ -122,6 +122,8 @@ class Hessian(ABC):
     def output_grams(self, design: Design, rows: Rows | None = None) -> list[Array] | None:
         """Return the second derivative in the models of each output alone, over the samples of a design.
 
+        For a preconditioner: a few digits are enough.
+
         `rows` says which samples `design` has of those the loss has, by default all. None where only products
         are known.
         """

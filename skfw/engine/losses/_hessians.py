@@ -53,4 +53,4 @@ class DiagonalHessian(Hessian):
     def output_grams(self, design: Design, rows: npt.NDArray[np.intp] | None = None) -> list[Array]:
         """Return the second derivative over some of the samples: there is one output."""
         diagonal = self.diagonal if rows is None else self.diagonal[rows]
-        return [DiagonalHessian(diagonal, self.fit_intercept).gram(design)]
+        return [DiagonalHessian(diagonal, self.fit_intercept).rough_gram(design)]

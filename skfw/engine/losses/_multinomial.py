@@ -229,9 +229,11 @@ class SoftmaxHessian(Hessian):
         return inner(self.probability, centred * centred)
 
     def output_grams(self, design: Design, rows: npt.NDArray[np.intp] | None = None) -> list[Array]:
-        """Return the second derivative of each class alone, over some of the samples."""
+        """Return the second derivative of each class alone, over some of the samples, with a few digits."""
         variances = self.diagonal.T if rows is None else self.diagonal[rows].T
-        return [DiagonalHessian(variance, self.loss.fit_intercept).gram(design) for variance in variances]
+        return [
+            DiagonalHessian(variance, self.loss.fit_intercept).rough_gram(design) for variance in variances
+        ]
 
     def _centred(self, change: Array) -> Array:
         """Return the change less its mean in each sample, with the best intercepts following it."""
