@@ -248,7 +248,8 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         weights = self._weights(y, sample_weight)
         if not weights.all():
             X, y, weights = X[weights > 0.0], y[weights > 0.0], weights[weights > 0.0]
-        classes, labels = np.unique(y, return_inverse=True)
+        classes = np.unique(y)
+        labels = np.searchsorted(classes, y)  # faster than what `unique` would return as the inverse
         if len(classes) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes with a positive weight; the data "

@@ -405,6 +405,30 @@ def test_a_hessian_that_is_the_same_everywhere_is_formed_once():
     assert hessians(LogisticLoss(np.sign(targets), weights, True)) > 1
 
 
+def test_a_hessian_of_an_earlier_iterate_is_used_while_it_is_right(monkeypatch):
+    """Its curvature along the step tells; close to the optimum it hardly changes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2_000, 60))
+    y = np.sign(X[:, :5] @ rng.normal(size=5) + rng.normal(size=2_000))
+
+    formed, gram = [], DenseDesign.gram
+    monkeypatch.setattr(DenseDesign, "gram", lambda *arguments: formed.append(1) or gram(*arguments))
+
+    def run(right):
+        monkeypatch.setattr("skfw.engine.correctors._active_coordinates._RIGHT", right)
+        p = Problem(LogisticLoss(y, np.full(2_000, 1 / 2_000)), DenseDesign(X), L1Ball(2.0))
+        formed.clear()
+        result = solve(p, tolerance=1e-11)
+        assert result.status == "converged"
+        return len(formed), result
+
+    (always, anew), (some, kept) = run(-1.0), run(0.05)
+    assert always == anew.n_iter
+    assert 1 < some < always
+    assert kept.n_iter <= anew.n_iter + 2
+    assert kept.objective == pytest.approx(anew.objective, abs=1e-10)
+
+
 def test_the_inverse_of_an_earlier_hessian():
     """Coordinates that have joined since have their diagonal, and those that have left count as zero."""
     rng = np.random.default_rng(0)

@@ -19,6 +19,8 @@ from ._quadratics import descend_over_simplex, solve_over_simplex
 _BATCH, _BATCH_SHARE = 50, 0.5
 # Products in a Newton step: many coordinates still come and go, so more accuracy is not worth it.
 _MAX_PRODUCTS = 40
+# A Hessian of an earlier iterate is right where its curvature along a step is off by at most this fraction.
+_RIGHT = 0.05
 
 
 @final
@@ -58,19 +60,18 @@ class ActiveCoordinates(Corrector):
         columns = self._columns.restrict(active)
         self._first_value = self._first_value or point.value
         hessian = self.problem.loss.hessian(point.evaluation)
-        matrix = None
         product_cost = columns.design.product_cost
+        best, matrix = None, None
         if columns.matrix_cost <= max(GRAM_PRODUCTS, self._n_products) * product_cost:
-            matrix = columns.second_derivative(hessian)
-        if matrix is not None:
-            matrix = signs[:, np.newaxis] * matrix * signs
-            free = (weights > 0.0) | (slope < float(slope @ weights) / self.radius)
-            best = solve_over_simplex(
-                matrix, slope - matrix @ weights, free, self.radius, exactly=not self.signed
-            )
-            if best is None:
-                return point
-        else:
+            matrix = columns.last_matrix
+            if matrix is not None:
+                best = self._solve(matrix, signs, weights, slope)
+            if best is None or not self._is_right(matrix, columns, hessian, signs * (best - weights)):
+                matrix = columns.second_derivative(hessian)
+                best = None if matrix is None else self._solve(matrix, signs, weights, slope)
+        if best is None and matrix is not None:
+            return point
+        if best is None:
             best, self._n_products = descend_over_simplex(
                 lambda values: signs * columns.adjoint(hessian.apply(columns.apply(signs * values))),
                 slope,
@@ -88,6 +89,25 @@ class ActiveCoordinates(Corrector):
         return towards(
             self.problem, point, target.reshape(point.x.shape), columns.apply(signs * (best - weights))
         )
+
+    def _solve(self, matrix: Array, signs: Array, weights: Array, slope: Array) -> Array | None:
+        """Return the weights that minimise the model with a Hessian; None where its equations fail."""
+        matrix = signs[:, np.newaxis] * matrix * signs
+        free = (weights > 0.0) | (slope < float(slope @ weights) / self.radius)
+        return solve_over_simplex(
+            matrix, slope - matrix @ weights, free, self.radius, exactly=not self.signed
+        )
+
+    def _is_right(self, matrix: Array | None, columns: Coordinates, hessian: Hessian, step: Array) -> bool:
+        """Whether a Hessian of an earlier iterate has about the curvature along a step that it led to.
+
+        If it has not, it is formed anew; and where it is wrong in other directions, later steps go there.
+        """
+        if matrix is None or self.problem.loss.is_quadratic:
+            return matrix is not None
+        change = columns.apply(step)
+        curvature = self.problem.data.inner(change, hessian.apply(change))
+        return abs(float(step @ matrix @ step) - curvature) <= _RIGHT * curvature
 
     def _preconditioner(
         self, columns: Coordinates, hessian: Hessian, active: npt.NDArray[np.intp], signs: Array

@@ -40,14 +40,18 @@ class Columns:
     @property
     def has_matrix(self) -> bool:
         """Whether the second derivative is known already."""
-        return self._kept is not None
+        return self._is_quadratic and self._kept is not None
+
+    @property
+    def last_matrix(self) -> Array | None:
+        """The second derivative when it was last formed; None if it was not."""
+        return self._kept
 
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
-        matrix = hessian.gram(self.design) if self._kept is None else self._kept
-        if self._is_quadratic:
-            self._kept = matrix
-        return matrix
+        if not self.has_matrix:
+            self._kept = hessian.gram(self.design)
+        return self._kept
 
 
 @final
@@ -84,12 +88,19 @@ class Coordinates:
 
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
-        matrix = self.columns.second_derivative(hessian)
-        return None if matrix is None else matrix[np.ix_(self.places, self.places)]
+        return self._part(self.columns.second_derivative(hessian))
+
+    @property
+    def last_matrix(self) -> Array | None:
+        """The second derivative when it was last formed; None if it was not."""
+        return self._part(self.columns.last_matrix)
 
     def rough_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative with a few digits; None where only products are known."""
-        matrix = hessian.rough_gram(self.design)
+        return self._part(hessian.rough_gram(self.design))
+
+    def _part(self, matrix: Array | None) -> Array | None:
+        """Return the part of a matrix that is of these coordinates."""
         return None if matrix is None else matrix[np.ix_(self.places, self.places)]
 
     def diagonal(self, hessian: Hessian) -> Array:

@@ -282,6 +282,8 @@ class SparseDesign(DesignMatrix):
 
     def apply(self, x: Array) -> Array:
         """Return ``X x``."""
+        if not x.any():  # as at the start of a run, where the data need not be read
+            return np.zeros((self.shape[0], *x.shape[1:]))
         return np.asarray(self._rows @ x)
 
     def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
@@ -380,9 +382,8 @@ class SparseDesign(DesignMatrix):
         filled = np.flatnonzero(self.n_terms)
         if len(filled):
             data, starts = self._columns.data, self._columns.indptr[filled]
-            largest[filled] = np.maximum(
-                np.maximum.reduceat(data, starts), -np.minimum.reduceat(data, starts)
-            )
+            sizes = data if data.min() >= 0.0 else np.abs(data)
+            largest[filled] = np.maximum.reduceat(sizes, starts)
         return largest
 
     @property
