@@ -196,14 +196,16 @@ def test_notices_a_step_it_did_not_make(monkeypatch):
     assert loss.evaluate(entries.apply(other.x)).value == pytest.approx(other.objective, rel=1e-12)
 
 
+@pytest.mark.parametrize("features", [False, True])
 @pytest.mark.parametrize("n_entries", [1, 10**9], ids=["single", "double"])
-def test_every_iterate_is_in_the_ball(n_entries, monkeypatch):
+def test_every_iterate_is_in_the_ball(n_entries, features, monkeypatch):
     """In single precision factors leave it by rounding, and are taken back."""
     for name, value in {"_MANY_ENTRIES": n_entries, "_COARSE": 0.0}.items():
         monkeypatch.setattr(f"skfw.engine.correctors._factor_descent.{name}", value)
     entries, values, weights, _ = completion((130, 150), seed=2)
     ball = NuclearBall(0.6 * np.linalg.norm(values))
-    problem, norms = Problem(SquaredLoss(values, weights), entries, ball), []
+    data = with_features(entries) if features else entries
+    problem, norms = Problem(SquaredLoss(values, weights), data, ball), []
     frank_wolfe(
         problem,
         momentum=Adaptive(),
@@ -266,6 +268,39 @@ def test_with_features_the_optimum_is_the_same_as_without_corrector(shape, biase
     assert plain.lower_bound <= result.objective <= plain.objective
     assert result.lower_bound <= plain.objective
     assert result.gap < 0.01 * plain.gap
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_steps_to_atoms_after_a_descent_reduce_the_gap(seed, monkeypatch):
+    """Where the loss is curved most, slopes are large although there is next to nothing to win."""
+    gaps = []
+    for most in (0, 3):
+        monkeypatch.setattr("skfw.engine.correctors._factor_descent._MAX_ATOMS", most)
+        entries, values, weights, _ = completion((60, 50), seed=seed)
+        loss = BiasedSquaredLoss(values + 2.0, weights, entries, 1e-3, 1e-3)
+        problem = Problem(loss, with_features(entries), NuclearBall(5.0))
+        result = frank_wolfe(problem, corrector=best_corrector(problem), max_iter=1)
+        gaps.append(result.gap)
+    assert gaps[1] < 0.7 * gaps[0]
+
+
+def test_atoms_found_in_single_precision_have_vectors_of_norm_one(monkeypatch):
+    """Longer ones would lead out of the ball."""
+    for name, value in {"_MANY_ENTRIES": 1, "_COARSE": 0.0}.items():
+        monkeypatch.setattr(f"skfw.engine.correctors._factor_descent.{name}", value)
+    norms, towards = [], FactorDescent._towards
+
+    def spy(self, model, left, right, shares):
+        if len(shares) == 1:
+            norms.extend(np.linalg.norm(side) for side in (left, right))
+        return towards(self, model, left, right, shares)
+
+    monkeypatch.setattr(FactorDescent, "_towards", spy)
+    entries, values, weights, _ = completion((60, 50))
+    problem = Problem(SquaredLoss(values, weights), with_features(entries), NuclearBall(5.0))
+    frank_wolfe(problem, corrector=best_corrector(problem), max_iter=3)
+    np.testing.assert_allclose(norms, 1.0, rtol=0.0, atol=1e-15)
+    assert norms
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])
