@@ -46,9 +46,9 @@ class Counting(Here):
     def __init__(self):
         self.names = []
 
-    def run(self, function, shared, pieces):
-        self.names.append(shared[0].__name__)
-        return super().run(function, shared, pieces)
+    def map(self, function, *arguments):
+        self.names.append(function.__name__)
+        return super().map(function, *arguments)
 
 
 def several(targets, weights, fit_intercept):
@@ -258,6 +258,44 @@ def test_products_of_conjugate_gradients_are_one_pass_each():
     exact = design.restrict(part).apply(x[part]) + design.apply(x) + z
     np.testing.assert_allclose(joined(found.apply(mixed)), expected.apply(exact), atol=1e-12)
     assert "_intercept_slope" in counting.names
+
+
+class Crossing(Here):
+    """Notes how many numbers cross: what is computed of several blocks, or brought here."""
+
+    def __init__(self):
+        self.largest = self.n_sums = 0
+
+    def submit(self, function, handles):
+        self.largest, self.n_sums = max(self.largest, *map(_n_numbers, handles)), self.n_sums + 1
+        return super().submit(function, handles)
+
+    def gather(self, handles):
+        self.largest = max(self.largest, *map(_n_numbers, handles))
+        return super().gather(handles)
+
+
+def _n_numbers(part):
+    if isinstance(part, dict | list | tuple):
+        return sum(map(_n_numbers, part.values() if isinstance(part, dict) else part))
+    return np.size(part)
+
+
+@pytest.mark.parametrize("few", [0, 1 << 18])
+@pytest.mark.parametrize("name", ["logistic", "multinomial"])
+def test_vectors_stay_with_their_blocks(name, few, monkeypatch):
+    """Neither where sums are brought here nor where a task adds them up."""
+    monkeypatch.setattr("skfw.engine._shards._FEW_NUMBERS", few)
+    X, targets, weights = data(name, 1_800)
+    _, loss, rows = losses(name, targets, weights, True, 18)
+    _, design = designs(name, X, rows)
+    design.runner = loss.runner = crossing = Crossing()
+    result = frank_wolfe(
+        problem := Problem(loss, design, L2Ball(2.0)), corrector=best_corrector(problem), tolerance=1e-6
+    )
+    assert result.status == "converged"
+    assert crossing.n_sums > 0
+    assert crossing.largest < 100  # the samples of a block
 
 
 def test_an_intercept_takes_few_passes():

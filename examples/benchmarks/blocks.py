@@ -101,10 +101,13 @@ class Counter:
 
     def __init__(self):
         self.passes = self.sent = self.received = 0
-        run, gather = OnCluster.run, OnCluster.gather
+        one_pass, run, gather = OnCluster.map, OnCluster.run, OnCluster.gather
+
+        def counting_map(runner, *arguments):
+            self.passes += 1
+            return one_pass(runner, *arguments)
 
         def counting_run(runner, function, shared, pieces):
-            self.passes += 1
             self.sent += len(pickle.dumps(shared))
             return run(runner, function, shared, pieces)
 
@@ -113,7 +116,7 @@ class Counter:
             self.received += len(pickle.dumps(found))
             return found
 
-        OnCluster.run, OnCluster.gather = counting_run, counting_gather
+        OnCluster.map, OnCluster.run, OnCluster.gather = counting_map, counting_run, counting_gather
 
     def fit(self, name, constraint, radius, X, y):
         """Fit to collections, and print what it takes."""

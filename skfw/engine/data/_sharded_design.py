@@ -104,15 +104,16 @@ class ShardedDesign(DesignMatrix):
 
     def adjoint(self, residual: ShardVector) -> Array:
         """Return ``X^T residual``."""
-        return np.asarray(self.runner.sums(_adjoint, self.designs, residual)[0])
+        return np.asarray(self.runner.sums(_adjoint, self.designs, residual, size=self._size)[0])
 
     def squares(self, weights: ShardVector) -> Array:
         """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
-        return np.asarray(self.runner.sums(_squares, self.designs, weights)[0])
+        return np.asarray(self.runner.sums(_squares, self.designs, weights, size=self._size)[0])
 
     def gram(self, weights: ShardVector) -> Array:
         """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
-        return np.asarray(self.runner.sums(_gram, self.designs, weights)[0])
+        size = self.shape[1] ** 2
+        return np.asarray(self.runner.sums(_gram, self.designs, weights, size=size)[0])
 
     def squared_norm(self, weights: ShardVector) -> float:
         """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
@@ -120,12 +121,19 @@ class ShardedDesign(DesignMatrix):
         if scale == 0.0:
             return 0.0
         found = largest_eigenvalue(
-            lambda x: np.asarray(self.runner.sums(_scaled_product, self.designs, weights, x, scale)[0]),
+            lambda x: np.asarray(
+                self.runner.sums(_scaled_product, self.designs, weights, x, scale, size=self._size)[0]
+            ),
             self.shape[1],
             start_noise(),
             enough=lambda value, upper: upper <= 1.01 * value,
         )
         return found.upper * scale * scale
+
+    @property
+    def _size(self) -> int:
+        """How many numbers a model has."""
+        return self.shape[1] * (self.n_outputs or 1)
 
     def rows(self, places: Pieces) -> Any:
         """Return some of the rows, which are brought here: those at given places in each of the blocks."""
