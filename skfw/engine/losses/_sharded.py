@@ -119,17 +119,16 @@ class ShardedLoss(Loss):
 
     def _at(self, predictions: ShardVector | None, intercept: Array | None) -> _Found:
         """Evaluate the loss at an intercept; without predictions, where all are zero."""
-        keep = predictions is not None and len(predictions.terms) > 1
-        pieces = self.runner.map(_evaluate, self.losses, predictions, intercept, self.n_outputs, keep)
-        value, offset, size, offset_size, slope, slope_size, curvature = self.runner.added(
-            pieces.part("sums")
-        )
-        if keep and predictions is not None:  # so that vectors long gone need not be kept
-            predictions.terms = {pieces.part("predictions"): 1.0}
+        if predictions is not None and len(predictions.terms) > 1:
+            # So that vectors long gone need not be kept.
+            predictions.terms = {Deferred(_same, ShardVector(predictions.terms)): 1.0}
+        where = self.losses, predictions, intercept, self.n_outputs
+        value, offset, size, offset_size, slope, slope_size, curvature = self.runner.sums(_evaluate, *where)
         best: float | Array = 0.0 if self.n_outputs is None else np.zeros(self.n_outputs)
         if intercept is not None:
             best = float(intercept[0]) if self.n_outputs is None else intercept
-        residual = ShardVector.of(pieces.part("residual"))
+        # Of most intercepts that are tried nobody needs it.
+        residual = ShardVector.of(Deferred(_residual, *where))
         evaluation = Evaluation(float(value), residual, float(offset), float(size), float(offset_size), best)
         return _Found(evaluation, intercept, slope, float(slope_size), curvature)
 
@@ -421,23 +420,37 @@ def _weights(loss: Loss) -> Array:
     return np.asarray(loss.weights)
 
 
+def _same(part: Array) -> Array:
+    return part
+
+
 def _evaluate(
-    loss: Loss, predictions: Array | None, intercept: Array | None, n_outputs: int | None, keep: bool
-) -> dict[str, Any]:
+    loss: Loss, predictions: Array | None, intercept: Array | None, n_outputs: int | None
+) -> tuple[float, float, float, float, Array, float, Array]:
+    evaluation = _evaluation(loss, predictions, intercept, n_outputs)
+    residual = evaluation.residual
+    slope, curvature = np.zeros(1), np.zeros((1, 1))
+    if intercept is not None:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too far is given up
+            slope = _column_sums(residual)
+            curvature = _curvature_in_intercepts(loss.hessian(evaluation), residual.shape)
+    numbers = evaluation.value, evaluation.offset, evaluation.size, evaluation.offset_size
+    return (*numbers, slope, float(np.abs(residual).sum()), curvature)
+
+
+def _residual(loss: Loss, predictions: Array | None, intercept: Array | None, n_outputs: int | None) -> Array:
+    return np.asarray(_evaluation(loss, predictions, intercept, n_outputs).residual)
+
+
+def _evaluation(
+    loss: Loss, predictions: Array | None, intercept: Array | None, n_outputs: int | None
+) -> Evaluation:
     shape = (len(loss.weights),) if n_outputs is None else (len(loss.weights), n_outputs)
     shifted = np.zeros(shape) if predictions is None else predictions
-    with np.errstate(over="ignore", invalid="ignore"):  # what is too far is given up
-        if intercept is None:
-            evaluation = loss.evaluate(shifted)
-            slope, curvature = np.zeros(1), np.zeros((1, 1))
-        else:
-            evaluation = loss.evaluate(shifted + (intercept[0] if n_outputs is None else intercept))
-            slope = _column_sums(evaluation.residual)
-            curvature = _curvature_in_intercepts(loss.hessian(evaluation), shape)
-    numbers = evaluation.value, evaluation.offset, evaluation.size, evaluation.offset_size
-    slope_size = float(np.abs(evaluation.residual).sum())
-    found = {"sums": (*numbers, slope, slope_size, curvature), "residual": evaluation.residual}
-    return found | {"predictions": predictions} if keep else found
+    with np.errstate(over="ignore", invalid="ignore"):
+        if intercept is not None:
+            shifted = shifted + (intercept[0] if n_outputs is None else intercept)
+        return loss.evaluate(shifted)
 
 
 def _own_intercept(loss: Any, predictions: Array | None) -> float:
