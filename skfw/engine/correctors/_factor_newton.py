@@ -19,7 +19,7 @@ from .._costs import cholesky
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Hessian, Hint, Point, Rows
 from .._sums import TINY, euclidean_norm, inner
-from ._newton_step import GRAM_PRODUCTS, SHARE, Sphere, precision, towards
+from ._newton_step import GRAM_PRODUCTS, SHARE, Sphere, conjugate_gradients, precision, towards
 
 _MAX_PRODUCTS = 100
 _ON_SPHERE = 1e-9
@@ -232,24 +232,10 @@ class FactorNewton(Corrector):
         residual: Array,
         precision: float,
     ) -> Array:
-        """Solve equations up to a fraction of the residual; `solve` is the preconditioner."""
-        enough = precision**2 * inner(residual, residual)
-        solution = np.zeros_like(residual)
-        step = direction = solve(residual)
-        error = inner(residual, step)
-        while self._n_products < _MAX_PRODUCTS and error > 0.0:
-            image = product(direction)
-            self._n_products += 1
-            curvature = inner(direction, image)
-            if not curvature > 0.0:
-                break
-            length = error / curvature
-            solution, residual = solution + length * direction, residual - length * image
-            if inner(residual, residual) <= enough:
-                break
-            step = solve(residual)
-            error, previous = inner(residual, step), error
-            direction = step + (error / previous) * direction
+        """Solve equations, and count the products of a step."""
+        limit = _MAX_PRODUCTS - self._n_products
+        solution, n_products = conjugate_gradients(product, solve, residual, precision, limit)
+        self._n_products += n_products
         return solution
 
     def _curved(self, hessian: Hessian, change: Array) -> Array:
