@@ -60,7 +60,7 @@ class ActiveGroups(Corrector):
         self._first_value = self._first_value or point.value
         if self._multiplier is None:
             self._multiplier = -newest.minimum.value / self.radius**2
-        start = x if x.any() else (point.x + newest.minimum.atom).ravel()
+        start = x if x.any() else self._down_to_the_atom(point, newest)
         active, norm = self._active(start, slopes)
         if not len(active):
             return point
@@ -84,7 +84,7 @@ class ActiveGroups(Corrector):
             norm,
             self.radius,
             start[active],
-            highest=model.value(x[active], image),
+            x[active],
             multiplier=self._multiplier,
             target=SHARE * gap,
             precision=precision(gap / self._first_value),
@@ -97,6 +97,14 @@ class ActiveGroups(Corrector):
         target = np.zeros(x.size)
         target[active] = best
         return towards(self.problem, point, target.reshape(point.x.shape), columns.apply(best - x[active]))
+
+    def _down_to_the_atom(self, point: Point, newest: Cut) -> Array:
+        """Return the lowest point of the model between zero, which is on no smooth piece, and the atom."""
+        atom = (point.x + newest.minimum.atom).ravel()
+        image = newest.minimum.atom.image(self.problem.data)
+        curvature = self.problem.data.inner(image, self.problem.loss.hessian(point.evaluation).apply(image))
+        step = min(1.0, -newest.minimum.value / curvature) if curvature > 0.0 else 1.0
+        return np.asarray(step * atom)
 
     def _matrix_products(self, columns: Coordinates) -> float:
         """Return how many products take as long as a matrix; of several outputs there is none."""

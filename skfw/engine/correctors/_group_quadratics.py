@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._protocols import Array
-from .._sums import TINY, inner
+from .._sums import NEGLIGIBLE_SUM, TINY, inner
 from ._newton_step import conjugate_gradients
 from ._quadratics import RIDGE
 
@@ -35,7 +35,8 @@ _MAX_BARS = 5
 # A step that has to be shortened leads to damped ones: by this share of the diagonal, and ten times as much
 # each time it is not enough. Shortening a step for its flat directions leaves all others where they were:
 # without damping it took twice the passes again.
-_DAMPING, _DAMPING_FACTOR, _LEAST_DAMPING = 1e-3, 10.0, 1e-6
+_DAMPING, _DAMPING_FACTOR = 1e-3, 10.0
+_LEAST_DAMPING, _MOST_DAMPING = 1e-6, 1.0
 _MAX_BACKTRACKS, _BACKTRACK = 8, 0.25
 # The multiplier waits until the model can fall for it by no more than about this share of the gap: while
 # groups still come and go it would swing to and fro. It changes by this factor at most, unless it is next to
@@ -90,7 +91,8 @@ class GroupNorm:
     def normal(self, x: Array) -> Array:
         """Return the gradient of half the square of the norm, the smallest one."""
         sizes = self.sizes(x)
-        factors = np.maximum(1.0, self.level(sizes)[0] / np.maximum(sizes, TINY))
+        level = self.level(sizes)[0]
+        factors = np.divide(level, sizes, where=(sizes > 0.0) & (sizes < level), out=np.ones_like(sizes))
         return np.asarray(factors[self.groups] * x)
 
     def dual(self, slope: Array) -> float:
@@ -112,14 +114,15 @@ class QuadraticModel:
     matrix : ndarray or None
         ``H``, where it is known.
     diagonal : ndarray
-        Its diagonal, positive.
+        Its diagonal.
     linear : ndarray
     """
 
     def __init__(
         self, product: Callable[[Array], Array], matrix: Array | None, diagonal: Array, linear: Array
     ) -> None:
-        self.matrix, self.diagonal, self.linear = matrix, diagonal, linear
+        self.matrix, self.linear = matrix, linear
+        self.diagonal = np.maximum(diagonal, RIDGE * RIDGE * diagonal.max())
         self._product = product
         self.n_products = 0
 
@@ -128,9 +131,12 @@ class QuadraticModel:
         self.n_products += 1
         return self._product(x)
 
-    def value(self, x: Array, image: Array) -> float:
-        """Return the model at a point whose product is known."""
-        return inner(self.linear, x) + 0.5 * inner(x, image)
+    def rise(self, x: Array, image: Array, moved: Array, moved_image: Array) -> float:
+        """Return by how much the model is larger at a second point; the products of both are known.
+
+        Values are the same up to rounding long before their difference is.
+        """
+        return inner(self.linear + 0.5 * (image + moved_image), moved - x)
 
 
 def minimise_over_ball(
@@ -138,13 +144,13 @@ def minimise_over_ball(
     norm: GroupNorm,
     radius: float,
     start: Array,
-    highest: float,
+    other: Array,
     multiplier: float,
     target: float,
     precision: float,
     max_products: float,
 ) -> tuple[Array | None, float]:
-    """Minimise a model over a ball, until it is below `highest` and its gap in the ball is at most `target`.
+    """Minimise a model over a ball, until it is no higher than at a point and its gap is at most `target`.
 
     For a multiplier, the model plus that times half the square of the norm is minimised by Newton's method.
     Meanwhile the multiplier goes to where the norm is the radius, by the iteration of More and Sorensen
@@ -156,7 +162,8 @@ def minimise_over_ball(
     norm : GroupNorm
     radius : float
     start : ndarray
-    highest : float
+    other : ndarray
+        The point of the ball.
     multiplier : float
         A guess.
     target : float
@@ -168,46 +175,75 @@ def minimise_over_ball(
     Returns
     -------
     best : ndarray or None
-        The best point of the ball that was found, None if none is below `highest`.
+        The one with the smallest gap of those that are no higher than `other`; None if there is none.
     multiplier : float
         Of half the square of the norm.
     """
-    x, image, best, damping = start, model.product(start), None, 0.0
+    x, image, damping = start, model.product(start), 0.0
+    best, smallest, other_image = None, np.inf, model.product(other)
+    wanted = _Multiplier(multiplier)
     traces = norm.sums(model.diagonal)
     for _ in range(_MAX_PASSES):
-        found = _Penalised(model, norm, multiplier, damping, traces, precision).descend(x, image)
-        if found is None:
+        found = _Penalised(model, norm, wanted.value, damping, traces, precision).descend(x, image)
+        if found is None and damping >= _MOST_DAMPING:
             break
-        x, image, step, shortened = found
-        if shortened:
+        if found is None or found.shortened:
             damping = max(_DAMPING, _DAMPING_FACTOR * damping)
         else:
             damping = damping / _DAMPING_FACTOR if damping > _LEAST_DAMPING else 0.0
+        if found is None:
+            continue
+        x, image, step = found.x, found.image, found.step
 
         size = norm.of(x)
         scale = radius / size if size > radius else 1.0
         slope = model.linear + scale * image
         gap = scale * inner(slope, x) + radius * norm.dual(slope)
-        value = model.value(scale * x, scale * image)
-        if value < highest:
-            best, highest = scale * x, value
+        if gap < smallest and model.rise(other, other_image, scale * x, scale * image) <= 0.0:
+            best, smallest = scale * x, gap
             if gap <= target:
                 break
         if model.n_products >= max_products:
             break
         if step.decrease <= _SOLVED * gap:
             normal = norm.normal(x)[step.piece.free]
-            bend = inner(normal, step.solve(normal))
-            wanted = multiplier + (size / radius - 1.0) * size * size / bend if bend > 0.0 else multiplier
-            # Where the model is solved, its slope has a dual norm of the multiplier times the size, and that
-            # only grows on the way to the radius.
-            wanted = max(wanted, multiplier * size / radius) if size > radius else wanted
-            # A multiplier that could win no more than `target` may as well be zero.
-            is_felt = multiplier * radius * radius > target
-            least = multiplier / _LARGEST_CHANGE if is_felt else 0.0
-            most = multiplier * _LARGEST_CHANGE if is_felt else np.inf
-            multiplier = min(max(wanted, least), most)
-    return best, multiplier
+            wanted.move(size, radius, inner(normal, step.solve(normal)), target)
+    return best, wanted.value
+
+
+class _Multiplier:
+    """The multiplier for which the norm is the radius, or zero, and two bounds that it is between."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self._low, self._high = 0.0, np.inf
+
+    def move(self, size: float, radius: float, bend: float, target: float) -> None:
+        """Take a step of More and Sorensen.
+
+        `size` is the norm where the model is solved for the present multiplier, and `bend` how fast half of
+        its square falls as the multiplier grows.
+        """
+        # The slope of the model has a dual norm of the multiplier times the size there, and that only grows
+        # as the norm falls. Where the model was not solved well enough, a bound may be wrong: the newer one
+        # counts.
+        bound = self.value * size / radius
+        if size > radius:
+            self._low, self._high = bound, self._high if self._high > bound else np.inf
+        else:
+            self._low, self._high = self._low if self._low < bound else 0.0, bound
+        wanted = self.value
+        if bend > 0.0:
+            wanted += (size / radius - 1.0) * size * size / bend
+        # One that could win no more than `target` may as well be zero.
+        if self.value * radius * radius > target:
+            wanted = min(max(wanted, self.value / _LARGEST_CHANGE), self.value * _LARGEST_CHANGE)
+        if wanted < self._low or wanted > self._high:
+            if self._high == np.inf:
+                wanted = self._low
+            else:
+                wanted = float(np.sqrt(self._low * self._high)) or 0.5 * self._high
+        self.value = max(wanted, 0.0)
 
 
 @final
@@ -254,10 +290,12 @@ class _Piece:
 
         # Groups that join are as large as a step along the slope alone would make them.
         joining = np.maximum(slopes - multiplier * level, 0.0) / np.maximum(traces + multiplier, TINY)
-        bend = multiplier * level / np.maximum(np.where(absent, joining, sizes), TINY)
+        lengths = np.where(absent, joining, sizes)
         several = np.bincount(norm.groups, minlength=norm.n_groups) > 1
+        bends = self._in_tail & several & (lengths > 0.0)
+        bend = np.divide(multiplier * level, lengths, where=bends, out=np.zeros_like(lengths))
         self._groups = norm.groups[self.free]
-        self._bend = np.where(self._in_tail & several, bend, 0.0)[self._groups]
+        self._bend = bend[self._groups]
         self._whole = np.where(in_tail[self.free], 0.0, multiplier)
         self._units = self._directions[self.free]
         self._tail = np.where(in_tail[self.free], self._units, 0.0)
@@ -339,6 +377,25 @@ class _Step:
 
 
 @dataclass(frozen=True)
+class _Pass:
+    """Where a descent has led.
+
+    Attributes
+    ----------
+    x, image : ndarray
+        The point, and its product.
+    step : _Step
+    shortened : bool
+        Whether the step was too long.
+    """
+
+    x: Array
+    image: Array
+    step: _Step
+    shortened: bool
+
+
+@dataclass(frozen=True)
 class _Penalised:
     """A model plus a multiplier times half the square of the norm, and its descent.
 
@@ -361,17 +418,19 @@ class _Penalised:
     traces: Array
     precision: float
 
-    def value(self, x: Array, image: Array) -> float:
-        """Return the function at a point whose product is known."""
-        return self.model.value(x, image) + 0.5 * self.multiplier * self.norm.of(x) ** 2
+    def falls(self, x: Array, image: Array, moved: Array, moved_image: Array) -> bool:
+        """Whether the function is no larger at a second point; the products of both are known."""
+        size, moved_size = self.norm.of(x), self.norm.of(moved)
+        grows = 0.5 * self.multiplier * (moved_size - size) * (moved_size + size)
+        rounding = NEGLIGIBLE_SUM * self.multiplier * size * size
+        return self.model.rise(x, image, moved, moved_image) + grows <= rounding
 
-    def descend(self, x: Array, image: Array) -> tuple[Array, Array, _Step, bool] | None:
-        """Go down by a Newton step; return the end, its product, the step, and whether it was shortened.
+    def descend(self, x: Array, image: Array) -> _Pass | None:
+        """Go down by a Newton step; None where that is not possible.
 
         Groups that cross zero stay there. If the function rises, the others are solved for again. If that
         does not help, the first step is shortened: where it is short enough, the function falls along it.
         """
-        highest = self.value(x, image)
         barred = np.zeros(self.norm.n_groups, dtype=bool)
         first = step = self._newton_step(x, image, barred)
         base = x
@@ -381,8 +440,8 @@ class _Penalised:
             crossed = step.piece.crossed(base + step.change)
             moved = self._without(crossed, base + step.change)
             moved_image = self.model.product(moved)
-            if self.value(moved, moved_image) <= highest:
-                return moved, moved_image, step, False
+            if self.falls(x, image, moved, moved_image):
+                return _Pass(moved, moved_image, step, shortened=False)
             if not crossed.any():
                 break
             barred |= crossed
@@ -394,8 +453,8 @@ class _Penalised:
             moved = x + _BACKTRACK**n * first.change
             moved = self._without(first.piece.crossed(moved), moved)
             moved_image = self.model.product(moved)
-            if self.value(moved, moved_image) <= highest:
-                return moved, moved_image, first, True
+            if self.falls(x, image, moved, moved_image):
+                return _Pass(moved, moved_image, first, shortened=True)
         return None
 
     def _newton_step(self, x: Array, image: Array, barred: npt.NDArray[np.bool_]) -> _Step | None:
@@ -404,6 +463,8 @@ class _Penalised:
         piece = _Piece(self.norm, x, slope, self.multiplier, self.traces, barred)
         diagonal = model.diagonal[piece.free]
         ridge = self.damping * diagonal
+        if not len(piece.free):
+            return None
 
         def product(values: Array) -> Array:
             padded = np.zeros_like(x)
