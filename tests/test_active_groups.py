@@ -27,6 +27,7 @@ from skfw.engine import (
 from skfw.engine.correctors._group_quadratics import (
     GroupNorm,
     QuadraticModel,
+    _Multiplier,
     _Penalised,
     _Piece,
     minimise_over_ball,
@@ -114,6 +115,37 @@ def test_derivatives_of_a_piece(norm):
         np.testing.assert_allclose(
             piece.inverse_with(root @ root.T, diagonal)(change), expected, rtol=1e-8, atol=1e-10
         )
+
+
+def test_with_fewer_groups_than_an_atom_has_the_norm_is_euclidean():
+    """Those that are zero then join as they are: there is no kink at zero, and nothing ties them together."""
+    barred, slope = np.zeros(6, dtype=bool), np.ones(6)
+    for norm, x in (
+        (GroupNorm(np.arange(6), 6, 4), np.array([3.0, -4.0, 0.0, 0.0, 0.0, 0.0])),
+        (GroupNorm(np.arange(6), 6, 9), np.array([0.0, 0.0, 3.0, 0.0, 0.0, 4.0])),
+    ):
+        assert norm.of(x) == pytest.approx(5.0, rel=1e-14)
+        piece = _Piece(norm, x, slope, 2.0, np.ones(6), barred)
+        np.testing.assert_array_equal(piece.free, np.arange(6))
+        np.testing.assert_array_equal(piece.gradient, 2.0 * x)
+        np.testing.assert_array_equal(piece.curved(slope), 2.0 * slope)
+    assert norm.dual(x) == pytest.approx(5.0, rel=1e-14)
+
+
+def test_the_multiplier_stays_between_its_bounds_and_ends_at_zero():
+    multiplier = _Multiplier(1.0)
+    multiplier.move(size=2.0, radius=1.0, bend=1e9, target=1e-3)
+    assert multiplier.value == pytest.approx(2.0)  # the lower bound: a step of Newton's would be too short
+    multiplier.move(size=0.9, radius=1.0, bend=1e-9, target=1e-3)
+    assert multiplier.value == pytest.approx(0.02)  # the older bound was above this one, and is forgotten
+    # One that is next to nothing becomes zero, all others in steps of a certain size.
+    for value, least in ((1.0, 0.01), (1e-4, 0.0)):
+        multiplier = _Multiplier(value)
+        multiplier.move(size=0.1, radius=1.0, bend=1e-9, target=1e-3)
+        assert multiplier.value == least
+    # From there it is found again, whatever the bounds were.
+    multiplier.move(size=2.0, radius=1.0, bend=1.0, target=1e-3)
+    assert multiplier.value == pytest.approx(4.0)
 
 
 # Quadratic models.

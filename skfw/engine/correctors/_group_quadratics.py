@@ -279,13 +279,13 @@ class _Piece:
         sizes, slopes = norm.sizes(x), norm.sizes(slope)
         level, room = norm.level(sizes)
         absent = sizes == 0.0
-        self._joins = absent & ~barred & (slopes > (1.0 + _ROUNDING) * multiplier * level)
+        joins = absent & ~barred & (slopes > (1.0 + _ROUNDING) * multiplier * level)
         lengths = np.maximum(np.where(absent, slopes, sizes), TINY)
         self._directions = np.where(absent[norm.groups], -slope, x) / lengths[norm.groups]
         # Where the level is zero the square of the norm has no kink.
         self._in_tail = (sizes <= level) & (level > 0.0)
         in_tail = self._in_tail[norm.groups]
-        self.free = np.flatnonzero((~absent | self._joins)[norm.groups])
+        self.free = np.flatnonzero((~absent | joins)[norm.groups])
         self.gradient = multiplier * np.where(in_tail, level * self._directions, x)[self.free]
 
         # Groups that join are as large as a step along the slope alone would make them.
@@ -339,11 +339,6 @@ class _Piece:
         total[np.diag_indices(len(total))] += ridge + self._whole + self._bend
         factor, failed = dpotrf(total, overwrite_a=1)
         return None if failed else lambda residual: dpotrs(factor, residual)[0]
-
-    def straight(self, step: Array) -> Array:
-        """Take out what is sideways in the step of groups that join: the norm would rise with it at once."""
-        along = self._norm.sums(self._directions * step)[self._norm.groups]
-        return np.where(self._joins[self._norm.groups], along * self._directions, step)
 
     def crossed(self, x: Array) -> npt.NDArray[np.bool_]:
         """Return which groups of the tail have crossed zero."""
@@ -481,7 +476,6 @@ class _Penalised:
         residual = -(slope[piece.free] + piece.gradient)
         change = np.zeros_like(x)
         change[piece.free], _ = conjugate_gradients(product, solve, residual, self.precision, limit)
-        change = piece.straight(change)
         return _Step(piece, solve, change, inner(residual, change[piece.free]))
 
     def _without(self, gone: npt.NDArray[np.bool_], x: Array) -> Array:
