@@ -142,8 +142,9 @@ def test_the_multiplier_stays_between_its_bounds_and_ends_at_zero():
     for value, least in ((1.0, 0.01), (1e-4, 0.0)):
         multiplier = _Multiplier(value)
         multiplier.move(size=0.1, radius=1.0, bend=1e-9, target=1e-3)
-        assert multiplier.value == least
-    # From there it is found again, whatever the bounds were.
+        assert multiplier.value == pytest.approx(least)
+    # From zero it grows as far as it has to.
+    multiplier = _Multiplier(0.0)
     multiplier.move(size=2.0, radius=1.0, bend=1.0, target=1e-3)
     assert multiplier.value == pytest.approx(4.0)
 

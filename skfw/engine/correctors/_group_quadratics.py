@@ -234,7 +234,7 @@ class _Multiplier:
             self._low, self._high = self._low if self._low < bound else 0.0, bound
         wanted = self.value
         if bend > 0.0:
-            wanted += (size / radius - 1.0) * size * size / bend
+            wanted = max(wanted + (size / radius - 1.0) * size * size / bend, 0.0)
         # One that could win no more than `target` may as well be zero.
         if self.value * radius * radius > target:
             wanted = min(max(wanted, self.value / _LARGEST_CHANGE), self.value * _LARGEST_CHANGE)
@@ -243,7 +243,7 @@ class _Multiplier:
                 wanted = self._low
             else:
                 wanted = float(np.sqrt(self._low * self._high)) or 0.5 * self._high
-        self.value = max(wanted, 0.0)
+        self.value = wanted
 
 
 @final
