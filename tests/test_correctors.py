@@ -13,6 +13,7 @@ from skfw.engine import (
     DenseDesign,
     Directional,
     EuclideanBall,
+    GroupBall,
     L1Ball,
     L2Ball,
     LInfBall,
@@ -67,7 +68,9 @@ def losses(labels, weights, intercept):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("multiclass", [False, True], ids=["binary", "multiclass"])
 @pytest.mark.parametrize(
-    "constraint", [L1Ball(30.0), L1Ball(1e4), Simplex(20.0), L2Ball(5.0), L2Ball(1e3)], ids=str
+    "constraint",
+    [L1Ball(30.0), L1Ball(1e4), Simplex(20.0), L2Ball(5.0), L2Ball(1e3), NSupportBall(15.0, 5)],
+    ids=str,
 )
 @pytest.mark.parametrize("shape", [(300, 40), (120, 400), (6000, 12)], ids=["tall", "wide", "sampled"])
 def test_shapes(shape, constraint, multiclass, intercept, dense):
@@ -122,7 +125,18 @@ def test_nothing_to_correct():
     assert 20 <= result.n_iter <= 200
 
 
-@pytest.mark.parametrize("constraint", [L1Ball(20.0), L2Ball(3.0), Simplex(20.0), LInfBall(1.0)], ids=str)
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        L1Ball(20.0),
+        L2Ball(3.0),
+        Simplex(20.0),
+        LInfBall(1.0),
+        NSupportBall(8.0, 4),
+        GroupBall(8.0, np.arange(30) % 7),
+    ],
+    ids=lambda constraint: type(constraint).__name__,
+)
 def test_a_corrected_point_is_in_the_set_and_no_worse(constraint):
     p = logistic(constraint, (400, 30), 0.3)
     corrector, point = best_corrector(p), p.start

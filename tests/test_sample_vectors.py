@@ -13,8 +13,8 @@ import pytest
 from problems import MOMENTA, STEPS
 
 from skfw.engine import (
-    ActiveAtoms,
     ActiveCoordinates,
+    ActiveGroups,
     Design,
     EuclideanBall,
     GapRestart,
@@ -299,7 +299,7 @@ def test_newton_on_factors(gram_products, radius, n_samples, monkeypatch):
         (L1Ball(1.0), ActiveCoordinates),
         (Simplex(1.0), ActiveCoordinates),
         (L2Ball(1.0), EuclideanBall),
-        (NSupportBall(1.0, 2), ActiveAtoms),
+        (NSupportBall(1.0, 2), ActiveGroups),
     ],
     ids=str,
 )

@@ -54,6 +54,7 @@ from .constraints import (
 from .correctors import (
     ActiveAtoms,
     ActiveCoordinates,
+    ActiveGroups,
     EuclideanBall,
     FactorDescent,
     FactorNewton,
@@ -176,6 +177,7 @@ __all__ = [
     "Corrector",
     "best_corrector",
     "ActiveCoordinates",
+    "ActiveGroups",
     "ActiveAtoms",
     "EuclideanBall",
     "FreeCoordinates",

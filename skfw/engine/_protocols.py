@@ -461,8 +461,8 @@ class Constraint(ABC):
     contains_zero: bool = False
     #: Whether the oracle takes sparse directions and returns rank-one atoms, as matrix completion needs.
     low_rank: bool = False
-    #: What correctors are looked up by. A set with a geometry is a `SetWithRadius`, `BoxGeometry`,
-    #: `PolytopeGeometry` or `NuclearGeometry`; a set without one is re-optimised atom by atom.
+    #: What correctors are looked up by. A set with a geometry is a `SetWithRadius`, `GroupGeometry`,
+    #: `BoxGeometry`, `PolytopeGeometry` or `NuclearGeometry`; a set without one is re-optimised atom by atom.
     geometry: ClassVar[str] = ""
 
     @abstractmethod
@@ -527,6 +527,20 @@ class BoxGeometry(Protocol):
 
     def bounds(self, shape: Shape) -> tuple[Array, Array]:
         """Return the lower and the upper bound of each coefficient."""
+        ...
+
+
+class GroupGeometry(SetWithRadius, Protocol):
+    """What the corrector for n-support balls and balls of groups reads of the set.
+
+    The set is the convex hull of the models with at most `support_size` groups of nonzeros and a Euclidean
+    norm of at most `radius`.
+    """
+
+    support_size: int
+
+    def partition(self, shape: Shape) -> npt.NDArray[np.intp]:
+        """Return the group of each coefficient of the flattened model, numbered from zero."""
         ...
 
 

@@ -130,6 +130,11 @@ class NSupportBall(EntrywiseNormBall):
     """
 
     support_size: int = 2
+    geometry: ClassVar[str] = "group ball"
+
+    def partition(self, shape: Shape) -> npt.NDArray[np.intp]:
+        """Return the group of each coefficient: each is one."""
+        return np.arange(int(np.prod(shape)))
 
     def check(self, shape: Shape) -> None:
         """Raise a ValueError if the radius or the support size makes no sense."""
@@ -187,6 +192,13 @@ class GroupBall(EntrywiseNormBall):
     """
 
     groups: npt.NDArray[np.intp]
+    geometry: ClassVar[str] = "group ball"
+    #: An atom has one group.
+    support_size: ClassVar[int] = 1
+
+    def partition(self, shape: Shape) -> npt.NDArray[np.intp]:
+        """Return the group of each coefficient: that of its feature."""
+        return np.repeat(np.asarray(self.groups), int(np.prod(shape[1:])))
 
     def check(self, shape: Shape) -> None:
         """Raise a ValueError if the radius or the groups make no sense."""

@@ -7,6 +7,7 @@ in the set, so all of it is.
 
 from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
+from ._active_groups import ActiveGroups
 from ._euclidean_ball import EuclideanBall
 from ._factor_descent import FactorDescent
 from ._factor_newton import FactorNewton
@@ -17,6 +18,7 @@ from ._table import best_corrector
 __all__ = [
     "ActiveAtoms",
     "ActiveCoordinates",
+    "ActiveGroups",
     "EuclideanBall",
     "FactorDescent",
     "FactorNewton",

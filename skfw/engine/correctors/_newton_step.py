@@ -1,8 +1,10 @@
-"""What correctors share: how far to go towards the minimum of a model of the loss, and along a sphere."""
+"""What correctors share: the minimum of a model of the loss, how far to go towards it, and along a sphere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import numpy as np
 
 from .._lines import search
 from .._problem import Problem
@@ -34,6 +36,37 @@ def towards(problem: Problem[Data], point: Point, target: Iterate, change: Sampl
         return point
     x = target if found.step == 1.0 else (1.0 - found.step) * point.x + found.step * target
     return Point(x, found.predictions, found.evaluation)
+
+
+def conjugate_gradients(
+    product: Callable[[Array], Array],
+    solve: Callable[[Array], Array],
+    residual: Array,
+    precision: float,
+    max_products: int,
+) -> tuple[Array, int]:
+    """Solve equations up to a fraction of the residual; `solve` is the preconditioner.
+
+    Returns the solution and the number of products.
+    """
+    enough = precision**2 * inner(residual, residual)
+    solution, n_products = np.zeros_like(residual), 0
+    step = direction = solve(residual)
+    error = inner(residual, step)
+    while n_products < max_products and error > 0.0:
+        image = product(direction)
+        n_products += 1
+        curvature = inner(direction, image)
+        if not curvature > 0.0:
+            break
+        length = error / curvature
+        solution, residual = solution + length * direction, residual - length * image
+        if inner(residual, residual) <= enough:
+            break
+        step = solve(residual)
+        error, previous = inner(residual, step), error
+        direction = step + (error / previous) * direction
+    return solution, n_products
 
 
 class Sphere:

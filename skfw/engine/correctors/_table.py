@@ -13,12 +13,14 @@ from .._protocols import (
     BoxGeometry,
     Corrector,
     Data,
+    GroupGeometry,
     NuclearGeometry,
     PolytopeGeometry,
     SetWithRadius,
 )
 from ._active_atoms import ActiveAtoms
 from ._active_coordinates import ActiveCoordinates
+from ._active_groups import ActiveGroups
 from ._euclidean_ball import EuclideanBall
 from ._factor_descent import FactorDescent
 from ._factor_newton import FactorNewton
@@ -48,6 +50,11 @@ def _box(problem: Problem[Any]) -> Corrector:
     return FreeCoordinates(problem, *bounds)
 
 
+def _groups(problem: Problem[Any]) -> Corrector:
+    ball = cast(GroupGeometry, problem.constraint)
+    return ActiveGroups(problem, ball.radius, ball.partition(problem.null.x.shape), ball.support_size)
+
+
 def _polytope(problem: Problem[Any]) -> Corrector:
     n_features = problem.data.shape[1]
     if problem.data.n_outputs is not None or n_features > _FEW_FEATURES:
@@ -73,6 +80,7 @@ _CORRECTORS: dict[tuple[str, str], Callable[[Problem[Any]], Corrector]] = {
     ("l1 ball", "design"): partial(_coordinates, signed=True),
     ("simplex", "design"): partial(_coordinates, signed=False),
     ("l2 ball", "design"): _ball,
+    ("group ball", "design"): _groups,
     ("box", "design"): _box,
     ("polytope", "design"): _polytope,
     ("nuclear ball", "design"): _matrices,
