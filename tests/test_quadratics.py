@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from skfw.engine.correctors._quadratics import descend_over_simplex, into_simplex, solve_over_simplex
+from skfw.engine.correctors._quadratics import (
+    _shorten,
+    descend_over_simplex,
+    into_simplex,
+    solve_over_simplex,
+)
 
 
 def random_quadratic(seed, size=12, rank=20):
@@ -148,6 +153,22 @@ def test_descent_with_a_better_preconditioner():
         np.testing.assert_allclose(u, best, rtol=1e-5)
         needed.append(products)
     assert needed[1] < 0.5 * needed[0]
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_a_step_that_a_zero_weight_stops_goes_on_along_the_boundary(tight):
+    """Two weights of the same atom, one of them zero, in opposite directions: cut off, the step goes uphill."""
+    matrix = np.array([[1e4, 1e4, 0.0, 0.0], [1e4, 1e4, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    slope, change = np.array([-1.0, -1.0, -1.0, 0.0]), np.array([-1e3, 1e3, 0.1, -0.1])
+    weights = np.array([0.0, 0.3, 0.1, 0.6])
+    step, image, tight, products = _shorten(
+        weights, slope, change, matrix @ change, lambda v: matrix @ v, 1.0 if tight else 2.0, tight
+    )
+    assert products == 5
+    assert slope @ step + step @ image / 2 < 0.0
+    np.testing.assert_allclose(image, matrix @ step)
+    assert step[0] == 0.0
+    assert_feasible(weights + step, 1.0 if tight else 2.0, tight)
 
 
 def test_descent_ends_where_slopes_agree():

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._protocols import Array
+from .._sums import TINY
 
 _ROUNDING = 1e-12
 # Relative to the diagonal: keeps the equations solvable where atoms depend on each other. What it changes is
@@ -163,10 +164,20 @@ def _shorten(
             full = tight or float(np.maximum(aim, 0.0).sum()) > total
             return inside - weights, image, full, tried
         fraction *= _BACKTRACK
-    # As far as all stay positive; those that are zero already stop it at once, and are fixed next.
+    # As far as all stay positive and no longer than to the minimum. Those that are zero already stay it, or
+    # there would be no step at all.
+    change = np.where((weights == 0.0) & (change < 0.0), 0.0, change)
+    if tight:
+        change -= (float(change.sum()) / total) * weights
+    bend = product(change)
+    fall, curvature, rise = -float(slope @ change), float(change @ bend), float(change.sum())
+    room = max(total - float(weights.sum()), 0.0)
     down = change < 0.0
     fraction = float((-weights[down] / change[down]).min(initial=1.0))
-    return fraction * change, fraction * bend, tight, _MAX_BACKTRACKS
+    fraction = min(fraction, room / rise if rise > room else 1.0, max(fall, 0.0) / max(curvature, fall, TINY))
+    step = fraction * change
+    step = np.where(weights + step < _ROUNDING * weights, -weights, step)
+    return step, fraction * bend, tight, _MAX_BACKTRACKS + 1
 
 
 class _Face:
