@@ -47,6 +47,10 @@ class Columns:
         """The second derivative when it was last formed; None if it was not."""
         return self._kept
 
+    def forget_matrix(self) -> None:
+        """Form the second derivative anew next time, unless it is the same everywhere."""
+        self._kept = self._kept if self._is_quadratic else None
+
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
         if not self.has_matrix:
