@@ -470,9 +470,10 @@ def test_a_preconditioner_is_made_once_products_have_cost_as_much(monkeypatch):
     X = design_matrix(sparse.csr_matrix((common + 0.2 * rng.normal(size=(1_000, 80))) / 3.0))
     loss = LogisticLoss(np.sign(X.apply(rng.normal(size=80))), np.full(1_000, 1e-3))
 
-    def products(cost):
+    def products(cost, solve_cost=0.0):
         monkeypatch.setattr(Coordinates, "matrix_cost", 1e9)
         monkeypatch.setattr(Coordinates, "rough_matrix_cost", cost)
+        monkeypatch.setattr(Coordinates, "solve_cost", solve_cost)
         p = Problem(loss, X, L1Ball(60.0))
         corrector, point, total = ActiveCoordinates(p, 60.0, signed=True), p.null, 0
         for _ in range(12):
@@ -481,11 +482,13 @@ def test_a_preconditioner_is_made_once_products_have_cost_as_much(monkeypatch):
         return total, corrector._factored, point.value
 
     without, none, value = products(1e9)
-    few, factored, same_value = products(1e-3)
+    few, factored, same_value = products(2.5e-4)
     assert none is None
     assert factored is not None
     assert few < 0.7 * without
     assert same_value <= value + 1e-9
+    # Nor is it where each of its solves would take longer than several products.
+    assert products(2.5e-4, solve_cost=1.0)[:2] == (without, None)
 
 
 # Active atoms.

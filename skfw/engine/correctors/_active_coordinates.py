@@ -23,6 +23,13 @@ _BATCH, _GROWTH = 50, 2.0
 _MAX_PRODUCTS = 40
 # A Hessian of an earlier iterate is right where its curvature along a step is off by at most this fraction.
 _RIGHT = 0.05
+# A Hessian is factored, for a preconditioner, once products have taken this many times as long: not all of
+# them are saved, and solves take time too. From 3 to 5 are 0.6 to 0.7 of the time of 1 on Farm Ads at a
+# thousandth of the largest penalty, 0.8 to 0.9 at a hundredth and on w7a.
+_PATIENCE = 4.0
+# A solve with its factor may cost as much as this many products. With 1,700 active coordinates of a matrix
+# of 3,000 x 5,000 with 100 nonzeros in a row it cost 12, and a fit took 5 times as long.
+_SOLVE_PRODUCTS = 2.0
 
 
 @final
@@ -128,9 +135,12 @@ class ActiveCoordinates(Corrector):
         """Return a map that is about the inverse of the Hessian of the signed coordinates; None at first.
 
         It is that of an earlier Hessian, with the diagonal of this one where there was none. A new one is
-        made once the products since the last one have taken as long.
+        made once the products since the last one have taken several times as long, unless its solves would
+        take longer than products.
         """
-        if self.problem.data.n_outputs is None and self._spent >= columns.rough_matrix_cost:
+        single = self.problem.data.n_outputs is None
+        helps = single and columns.solve_cost <= _SOLVE_PRODUCTS * columns.design.product_cost
+        if helps and self._spent >= _PATIENCE * columns.rough_matrix_cost:
             matrix = columns.rough_derivative(hessian)
             if matrix is not None:
                 self._factored, self._spent = FactoredHessian.of(active, matrix), 0.0

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from .._costs import cholesky
+from .._costs import cholesky, cholesky_solve
 from .._protocols import Array, Design, Hessian, SampleVector
 
 # Columns are not gathered anew where at least this fraction of those at hand is needed.
@@ -122,6 +122,11 @@ class Coordinates:
     def rough_matrix_cost(self) -> float:
         """Rough seconds that the second derivative with a few digits and its factorisation take."""
         return self.design.rough_gram_cost + cholesky(len(self.places))
+
+    @property
+    def solve_cost(self) -> float:
+        """Rough seconds that solving equations with that factorisation takes."""
+        return cholesky_solve(len(self.places))
 
 
 @final
