@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from skfw.engine.correctors._quadratics import descend_over_simplex, into_simplex, solve_over_simplex
+from skfw.engine.correctors._quadratics import (
+    _shorten,
+    descend_over_simplex,
+    into_simplex,
+    solve_over_simplex,
+)
 
 
 def random_quadratic(seed, size=12, rank=20):
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(rank, size)) * rng.uniform(0.2, 3.0, size)
     return root.T @ root, rng.normal(size=size) * 5.0 - 3.0
-
-
-def by_diagonal(matrix):
-    return lambda residual: residual / np.diag(matrix)
 
 
 def reference(matrix, linear, total, exactly):
@@ -91,7 +92,7 @@ def test_descend(seed, total, exactly):
     for _ in range(10):
         previous = value(matrix, linear, u)
         u, products = descend_over_simplex(
-            lambda v: matrix @ v, linear + matrix @ u, u, by_diagonal(matrix), total, exactly, 1e-9, 1e-3, 60
+            lambda v: matrix @ v, linear + matrix @ u, u, np.diag(matrix), total, exactly, 1e-9, 1e-3, 60
         )
         assert_feasible(u, total, exactly)
         assert value(matrix, linear, u) <= previous + 1e-12 * (1 + abs(previous))
@@ -111,7 +112,7 @@ def test_descent_from_within(total, exactly):
                 lambda v, matrix=matrix: matrix @ v,
                 linear + matrix @ u,
                 u,
-                by_diagonal(matrix),
+                np.diag(matrix),
                 total,
                 exactly,
                 1e-9,
@@ -127,7 +128,7 @@ def test_descent_spends_no_more_products_than_it_may():
     matrix, linear = random_quadratic(0, size=40, rank=60)
     for limit in (1, 5, 20):
         u, products = descend_over_simplex(
-            lambda v: matrix @ v, linear, np.zeros(40), by_diagonal(matrix), 5.0, False, 0.0, 0.0, limit
+            lambda v: matrix @ v, linear, np.zeros(40), np.diag(matrix), 5.0, False, 0.0, 0.0, limit
         )
         assert products <= limit + 4  # those that bring a step back into the set come on top
         assert value(matrix, linear, u) < 0.0
@@ -141,13 +142,64 @@ def test_descent_with_a_better_preconditioner():
     near = np.linalg.inv(matrix + 0.05 * np.diag(np.diag(matrix) * rng.uniform(size=40)))
     start, total = np.full(40, best.sum() / 40), float(best.sum())
     needed = []
-    for precondition in (by_diagonal(matrix), lambda residual: near @ residual):
+    for precondition in (None, lambda residual: near @ residual):
         u, products = descend_over_simplex(
-            lambda v: matrix @ v, matrix @ (start - best), start, precondition, total, True, 1e-9, 0.0, 500
+            lambda v: matrix @ v,
+            matrix @ (start - best),
+            start,
+            np.diag(matrix),
+            total,
+            True,
+            1e-9,
+            0.0,
+            500,
+            precondition,
         )
         np.testing.assert_allclose(u, best, rtol=1e-5)
         needed.append(products)
     assert needed[1] < 0.5 * needed[0]
+
+
+@pytest.mark.parametrize(
+    "start", [[0.3, 0.3, 0.1, 0.3], [0.0, 0.3, 0.1, 0.1], [0.01, 0.3, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1]]
+)
+def test_the_same_atom_twice(start):
+    """To exchange one for the other costs nothing: a step that does is long, and uphill when cut off."""
+    matrix, gradient, u = np.eye(4), np.array([-1.0, -1.2, -1.0, 0.0]), np.array(start)
+    matrix[:2, :2] = 1e4
+    inverse, calls = np.linalg.inv(matrix + 1e-6 * np.diag(np.diag(matrix))), []
+    linear = gradient - matrix @ u
+    found, products = descend_over_simplex(
+        lambda v: matrix @ v,
+        gradient,
+        u,
+        np.diag(matrix),
+        1.0,
+        False,
+        1e-9,
+        1e-6,
+        60,
+        lambda residual: calls.append(1) or inverse @ residual,
+    )
+    assert value(matrix, linear, found) < value(matrix, linear, u)
+    assert len(calls) < 0.5 * products  # such a preconditioner is used no more
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_a_step_that_a_zero_weight_stops_goes_on_along_the_boundary(tight):
+    """Two weights of one atom, the first zero, go in opposite directions: cut off, the step is uphill."""
+    matrix = np.eye(4)
+    matrix[:2, :2] = 1e4
+    slope, change = np.array([-1.0, -1.0, -1.0, 0.0]), np.array([-1e3, 1e3, 0.1, -0.1])
+    weights = np.array([0.0, 0.3, 0.1, 0.6])
+    step, image, tight, products = _shorten(
+        weights, slope, change, matrix @ change, lambda v: matrix @ v, 1.0 if tight else 2.0, tight
+    )
+    assert products == 5
+    assert slope @ step + step @ image / 2 < 0.0
+    np.testing.assert_allclose(image, matrix @ step)
+    assert step[0] == 0.0
+    assert_feasible(weights + step, 1.0 if tight else 2.0, tight)
 
 
 def test_descent_ends_where_slopes_agree():
@@ -155,7 +207,7 @@ def test_descent_ends_where_slopes_agree():
     matrix, linear = random_quadratic(0)
     best = solve_over_simplex(matrix.copy(), linear, np.ones(12, bool), 0.5, True)
     u, products = descend_over_simplex(
-        lambda v: matrix @ v, linear + matrix @ best, best, by_diagonal(matrix), 0.5, True, 1e-6, 1e-3, 60
+        lambda v: matrix @ v, linear + matrix @ best, best, np.diag(matrix), 0.5, True, 1e-6, 1e-3, 60
     )
     assert products == 0
     np.testing.assert_allclose(u, best, rtol=1e-12)

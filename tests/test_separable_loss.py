@@ -338,3 +338,21 @@ def test_second_derivatives_over_some_of_the_samples():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     (everything,) = hessian.output_grams(design)
     np.testing.assert_allclose(everything, hessian.gram(design), rtol=1e-12)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_samples_that_hardly_bend_the_loss_are_left_out_of_a_rough_second_derivative(intercept, monkeypatch):
+    rng = np.random.default_rng(0)
+    design, diagonal = design_matrix(rng.normal(size=(40, 3)) + 1.0), rng.uniform(0.5, 1.0, 40)
+    diagonal[8:] *= 1e-3
+    hessian, used = DiagonalHessian(diagonal, intercept), []
+    monkeypatch.setattr(type(design), "gram", lambda self, weights: used.append(len(weights)) or np.eye(3))
+    hessian.rough_gram(design)
+    assert used == [8]
+    monkeypatch.undo()
+    rough, exact = hessian.rough_gram(design), hessian.gram(design)
+    assert np.linalg.eigvalsh(rough).min() > 0.0
+    np.testing.assert_allclose(rough, exact, atol=0.05 * np.diag(exact).max())
+    if not intercept:
+        np.testing.assert_allclose(np.diag(rough), np.diag(exact), rtol=1e-12)
+    assert not DiagonalHessian(np.zeros(40), intercept).rough_gram(design).any()

@@ -9,7 +9,7 @@ _CALL, _SAMPLE = 4e-5, 5e-9
 _SPARSE_ENTRY, _DENSE_ENTRY, _GATHERED_ENTRY = 1.2e-9, 5e-10, 6e-9
 _SPARSE_GRAM_TERM, _DENSE_GRAM_TERM, _SCALED_ENTRY = 7e-9, 4e-11, 2e-9
 _SINGLE_PRECISION = 0.5
-_CHOLESKY_TERM = 2e-11
+_CHOLESKY_TERM, _SOLVE_TERM = 2e-11, 5e-10
 
 
 def dense_products(shape: tuple[int, int]) -> float:
@@ -41,3 +41,8 @@ def sparse_gram(shape: tuple[int, int], n_stored: int) -> float:
 def cholesky(size: int) -> float:
     """Return the cost of a Cholesky factorisation."""
     return _CHOLESKY_TERM * float(size) ** 3
+
+
+def cholesky_solve(size: int) -> float:
+    """Return the cost of solving equations with a Cholesky factor, which is read twice."""
+    return _SOLVE_TERM * float(size) ** 2

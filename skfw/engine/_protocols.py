@@ -306,6 +306,10 @@ class Design(Data):
     def restrict(self, features: npt.NDArray[np.intp]) -> Design:
         """Return the design of some of the features."""
 
+    def subset(self, rows: Rows) -> Design | None:
+        """Return the design of some of the samples; None where there is none."""
+        return None
+
     @abstractmethod
     def squares(self, weights: SampleVector) -> Array:
         """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from .._costs import cholesky
+from .._costs import cholesky, cholesky_solve
 from .._protocols import Array, Design, Hessian, SampleVector
 
 # Columns are not gathered anew where at least this fraction of those at hand is needed.
@@ -46,6 +46,10 @@ class Columns:
     def last_matrix(self) -> Array | None:
         """The second derivative when it was last formed; None if it was not."""
         return self._kept
+
+    def forget_matrix(self) -> None:
+        """Form the second derivative anew next time, unless it is the same everywhere."""
+        self._kept = self._kept if self._is_quadratic else None
 
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
@@ -118,6 +122,11 @@ class Coordinates:
     def rough_matrix_cost(self) -> float:
         """Rough seconds that the second derivative with a few digits and its factorisation take."""
         return self.design.rough_gram_cost + cholesky(len(self.places))
+
+    @property
+    def solve_cost(self) -> float:
+        """Rough seconds that solving equations with that factorisation takes."""
+        return cholesky_solve(len(self.places))
 
 
 @final

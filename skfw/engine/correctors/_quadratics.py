@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.linalg.lapack import dpotrf, dpotrs
 
 from .._protocols import Array
+from .._sums import TINY
 
 _ROUNDING = 1e-12
 # Relative to the diagonal: keeps the equations solvable where atoms depend on each other. What it changes is
@@ -84,22 +85,31 @@ def descend_over_simplex(
     product: Callable[[Array], Array],
     gradient: Array,
     start: Array,
-    precondition: Callable[[Array], Array],
+    diagonal: Array,
     total: float,
     exactly: bool,
     target: float,
     precision: float,
     max_products: int,
+    precondition: Callable[[Array], Array] | None = None,
 ) -> tuple[Array, int]:
     """Go towards the minimum of a model with this `gradient` at `start` and Hessian products `product`.
 
-    Conjugate gradients on the free weights, preconditioned by about the inverse of the Hessian of all; then
-    those that went negative are fixed at zero, those whose slope is steeper than the others' are freed, and
-    again. A pass ends when the slopes agree up to `target`, or the error has fallen by the factor
-    `precision`. No pass increases the model. Returns the weights and the number of products, which may exceed
-    the limit by those of one pass's backtracking.
+    Conjugate gradients on the free weights; then those that went negative are fixed at zero, those whose
+    slope is steeper than the others' are freed, and again. They are preconditioned by the diagonal of the
+    Hessian, or by about the inverse of the Hessian of all as long as its steps can be cut off at zero. Where
+    free weights depend on each other those steps are long, and cut off they go uphill; with the diagonal,
+    steep directions come first. A pass ends when the slopes agree up to `target`, or the error has fallen by
+    the factor `precision`. No pass increases the model. Returns the weights and the number of products, which
+    may exceed the limit by those of one pass's backtracking.
     """
+
+    def by_diagonal(residual: Array) -> Array:
+        result: Array = residual / diagonal
+        return result
+
     weights, slope, products = start, gradient, 0
+    precondition = precondition or by_diagonal
     tight = exactly or float(start.sum()) >= (1.0 - _ROUNDING) * total
     free = (weights > 0.0) | (slope < -_multiplier(slope, weights, total, tight))
     for _ in range(_MAX_PASSES):
@@ -113,19 +123,22 @@ def descend_over_simplex(
             image = product(direction)
             products += 1
             curvature = float(direction @ image)
-            if curvature <= 0.0:
-                break
-            length = error / curvature
+            # No two points of the simplex are further apart; rounding would be all that is left of the image.
+            longest = total / float(np.abs(direction).max())
+            length = min(error / curvature, longest) if curvature > 0.0 else longest
             change, bend = change + length * direction, bend + length * image
             residual, step = face.project(-slope - bend)
             error, previous = float(residual @ step), error
-            if error <= precision**2 * first or (products >= limit and _leaves(weights + change, total)):
+            enough = length == longest or error <= precision**2 * first
+            if enough or (products >= limit and _leaves(weights + change, total)):
                 break
             direction = step + (error / previous) * direction
 
         if again := _leaves(weights + change, total):
             change, bend, tight, tried = _shorten(weights, slope, change, bend, product, total, tight)
             products += tried
+            if tried > _MAX_BACKTRACKS:
+                precondition = by_diagonal
         weights, slope = np.maximum(weights + change, 0.0), slope + bend
         free &= weights > 0.0
         if tight and not exactly and float(slope @ weights) > 0.0:
@@ -163,10 +176,20 @@ def _shorten(
             full = tight or float(np.maximum(aim, 0.0).sum()) > total
             return inside - weights, image, full, tried
         fraction *= _BACKTRACK
-    # As far as all stay positive; those that are zero already stop it at once, and are fixed next.
+    # As far as all stay positive and no longer than to the minimum. Those that are zero already stay it, or
+    # there would be no step at all.
+    change = np.where((weights == 0.0) & (change < 0.0), 0.0, change)
+    if tight:
+        change -= (float(change.sum()) / total) * weights
+    bend = product(change)
+    fall, curvature, rise = -float(slope @ change), float(change @ bend), float(change.sum())
+    room = max(total - float(weights.sum()), 0.0)
     down = change < 0.0
     fraction = float((-weights[down] / change[down]).min(initial=1.0))
-    return fraction * change, fraction * bend, tight, _MAX_BACKTRACKS
+    fraction = min(fraction, room / rise if rise > room else 1.0, max(fall, 0.0) / max(curvature, fall, TINY))
+    step = fraction * change
+    step = np.where(weights + step < _ROUNDING * weights, -weights, step)
+    return step, fraction * bend, tight, _MAX_BACKTRACKS + 1
 
 
 class _Face:
