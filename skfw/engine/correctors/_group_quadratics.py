@@ -30,11 +30,11 @@ _MAX_PASSES = 60
 # With a factored matrix, a few products take the ridge out again. Without, they are the work.
 _FACTORED_PRODUCTS, _MAX_PRODUCTS = 3, 40
 # How often groups that crossed zero are kept there, and the others solved for again. Without that it takes
-# twice the passes on w7a where the multiplier is 3e-8, and three times on Farm Ads where it is 3e-4.
+# 2.6 times the equations on w7a in groups at a multiplier of 3e-8, and 1.7 times on Farm Ads at 3e-4.
 _MAX_BARS = 5
 # A step that has to be shortened leads to damped ones: by this share of the diagonal, and ten times as much
 # each time it is not enough. Shortening a step for its flat directions leaves all others where they were:
-# without damping it took twice the passes again.
+# on w7a at that multiplier, 2202 systems of equations were solved without damping, and 375 with it.
 _DAMPING, _DAMPING_FACTOR = 1e-3, 10.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-6, 1.0
 _MAX_BACKTRACKS, _BACKTRACK = 8, 0.25
