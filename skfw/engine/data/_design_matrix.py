@@ -346,19 +346,28 @@ class SparseDesign(DesignMatrix):
         # Columns with a sum of squares of one: then single precision neither overflows nor underflows.
         sizes = np.sqrt(self.squares(weights))
         units = np.where(sizes > 0.0, sizes, 1.0)
-        rows, starts, roots = self._columns.indices, self._columns.indptr, np.sqrt(weights)
-        values = self._columns.data * roots[rows] / np.repeat(units, np.diff(starts))
-        scaled = (values.astype(np.float32), rows, starts)
-        columns = sparse.csr_matrix(scaled, shape=self.shape[::-1])
+        roots = np.sqrt(weights)
         if self.shape[0] * self.shape[1] <= _GRAM_BLOCK:
-            dense = columns.toarray()
+            rows, starts = self._columns.indices, self._columns.indptr
+            values = self._columns.data * roots[rows] / np.repeat(units, np.diff(starts))
+            dense = sparse.csr_matrix((values.astype(np.float32), rows, starts), self.shape[::-1]).toarray()
             gram = np.dot(dense, dense.T)
         else:
-            matrix = columns.T.tocsr()
-            size = max(1, _GRAM_BLOCK // self.shape[1])
-            blocks = (matrix[part].toarray() for part in row_blocks(self.shape[0], size))
-            gram = add_up(np.dot(block.T, block) for block in blocks)
-        return np.multiply(gram, np.multiply.outer(units, units), dtype=np.float64)
+            # A few rows at a time: scaled values of all entries would be another copy of the data.
+            matrix = self._rows if self._rows.format == "csr" else self._columns.tocsr()
+
+            def block_gram(part: slice) -> npt.NDArray[Any]:
+                block = matrix[part]
+                block.data *= np.repeat(roots[part], np.diff(block.indptr)) / units[block.indices]
+                dense = block.astype(np.float32).toarray()
+                return np.asarray(np.dot(dense.T, dense))
+
+            parts = row_blocks(self.shape[0], max(1, _GRAM_BLOCK // self.shape[1]))
+            gram = add_up(block_gram(part) for part in parts)
+        result: Array = gram.astype(np.float64)
+        result *= units
+        result *= units[:, np.newaxis]
+        return result
 
     @cached_property
     def _dense(self) -> Array:
