@@ -421,47 +421,6 @@ def test_a_hessian_that_is_the_same_everywhere_is_formed_once():
     assert hessians(LogisticLoss(np.sign(targets), weights, True)) > 1
 
 
-def test_a_hessian_of_an_earlier_iterate_is_used_while_it_is_right(monkeypatch):
-    """Its curvature along the step tells; close to the optimum it hardly changes."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2_000, 60))
-    y = np.sign(X[:, :5] @ rng.normal(size=5) + rng.normal(size=2_000))
-
-    formed, gram = [], DenseDesign.gram
-    monkeypatch.setattr(DenseDesign, "gram", lambda *arguments: formed.append(1) or gram(*arguments))
-
-    def run(right):
-        monkeypatch.setattr("skfw.engine.correctors._active_coordinates._RIGHT", right)
-        p = Problem(LogisticLoss(y, np.full(2_000, 1 / 2_000)), DenseDesign(X), L1Ball(2.0))
-        formed.clear()
-        result = solve(p, tolerance=1e-9)
-        assert result.status == "converged"
-        return len(formed), result
-
-    (always, anew), (some, kept) = run(-1.0), run(0.05)
-    assert always == anew.n_iter
-    assert 1 < some < always
-    assert kept.n_iter <= anew.n_iter + 2
-    assert kept.objective == pytest.approx(anew.objective, abs=1e-9)
-
-
-def test_a_hessian_of_an_earlier_iterate_that_leads_nowhere_is_not_kept(monkeypatch):
-    """At the optimum there is nothing left to win, and each time that may be the Hessian's fault."""
-    formed, gram = [], DenseDesign.gram
-    monkeypatch.setattr(DenseDesign, "gram", lambda *arguments: formed.append(1) or gram(*arguments))
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2_000, 60))
-    y = np.sign(X[:, :5] @ rng.normal(size=5) + rng.normal(size=2_000))
-    p = Problem(LogisticLoss(y, np.full(2_000, 1 / 2_000)), DenseDesign(X), L1Ball(2.0))
-    corrector, point = ActiveCoordinates(p, 2.0, signed=True), p.at(solve(p, tolerance=1e-12).x)
-    while (following := improve(corrector, point)) is not point:
-        point = following
-    formed.clear()
-    for _ in range(3):
-        assert improve(corrector, point) is point
-    assert len(formed) == 3
-
-
 def test_the_inverse_of_an_earlier_hessian():
     """Coordinates that have joined since have their diagonal, and those that have left count as zero."""
     rng = np.random.default_rng(0)

@@ -21,8 +21,6 @@ from ._quadratics import descend_over_simplex, solve_over_simplex
 _BATCH, _GROWTH = 50, 2.0
 # Products in a Newton step: many coordinates still come and go, so more accuracy is not worth it.
 _MAX_PRODUCTS = 40
-# A Hessian of an earlier iterate is right where its curvature along a step is off by at most this fraction.
-_RIGHT = 0.05
 # A Hessian is factored, for a preconditioner, once products have taken this many times as long: not all of
 # them are saved, and solves take time too. From 3 to 5 are 0.6 to 0.7 of the time of 1 on Farm Ads at a
 # thousandth of the largest penalty, 0.8 to 0.9 at a hundredth and on w7a.
@@ -72,17 +70,18 @@ class ActiveCoordinates(Corrector):
         self._first_value = self._first_value or point.value
         hessian = self.problem.loss.hessian(point.evaluation)
         product_cost = columns.design.product_cost
-        best, matrix = None, None
+        matrix = None
         if columns.matrix_cost <= max(GRAM_PRODUCTS, self._n_products) * product_cost:
-            matrix = columns.last_matrix
-            if matrix is not None:
-                best = self._solve(matrix, signs, weights, slope)
-            if best is None or not self._is_right(matrix, columns, hessian, signs * (best - weights)):
-                matrix = columns.second_derivative(hessian)
-                best = None if matrix is None else self._solve(matrix, signs, weights, slope)
-        if best is None and matrix is not None:
-            return point
-        if best is None:
+            matrix = columns.second_derivative(hessian)
+        if matrix is not None:
+            matrix = signs[:, np.newaxis] * matrix * signs
+            free = (weights > 0.0) | (slope < float(slope @ weights) / self.radius)
+            best = solve_over_simplex(
+                matrix, slope - matrix @ weights, free, self.radius, exactly=not self.signed
+            )
+            if best is None:
+                return point
+        else:
             diagonal = columns.diagonal(hessian)
             best, self._n_products = descend_over_simplex(
                 lambda values: signs * columns.adjoint(hessian.apply(columns.apply(signs * values))),
@@ -100,29 +99,7 @@ class ActiveCoordinates(Corrector):
         target = np.zeros(x.size)
         target[active] = signs * best
         change = columns.apply(signs * (best - weights))
-        corrected = towards(self.problem, point, target.reshape(point.x.shape), change)
-        if corrected is point:
-            columns.columns.forget_matrix()
-        return corrected
-
-    def _solve(self, matrix: Array, signs: Array, weights: Array, slope: Array) -> Array | None:
-        """Return the weights that minimise the model with a Hessian; None where its equations fail."""
-        matrix = signs[:, np.newaxis] * matrix * signs
-        free = (weights > 0.0) | (slope < float(slope @ weights) / self.radius)
-        return solve_over_simplex(
-            matrix, slope - matrix @ weights, free, self.radius, exactly=not self.signed
-        )
-
-    def _is_right(self, matrix: Array | None, columns: Coordinates, hessian: Hessian, step: Array) -> bool:
-        """Whether a Hessian of an earlier iterate has about the curvature along a step that it led to.
-
-        If it has not, it is formed anew; and where it is wrong in other directions, later steps go there.
-        """
-        if matrix is None or self.problem.loss.is_quadratic:
-            return matrix is not None
-        change = columns.apply(step)
-        curvature = self.problem.data.inner(change, hessian.apply(change))
-        return abs(float(step @ matrix @ step) - curvature) <= _RIGHT * curvature
+        return towards(self.problem, point, target.reshape(point.x.shape), change)
 
     def _preconditioner(
         self,

@@ -40,22 +40,14 @@ class Columns:
     @property
     def has_matrix(self) -> bool:
         """Whether the second derivative is known already."""
-        return self._is_quadratic and self._kept is not None
-
-    @property
-    def last_matrix(self) -> Array | None:
-        """The second derivative when it was last formed; None if it was not."""
-        return self._kept
-
-    def forget_matrix(self) -> None:
-        """Form the second derivative anew next time, unless it is the same everywhere."""
-        self._kept = self._kept if self._is_quadratic else None
+        return self._kept is not None
 
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
-        if not self.has_matrix:
-            self._kept = hessian.gram(self.design)
-        return self._kept
+        matrix = hessian.gram(self.design) if self._kept is None else self._kept
+        if self._is_quadratic:
+            self._kept = matrix
+        return matrix
 
 
 @final
@@ -93,11 +85,6 @@ class Coordinates:
     def second_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative as a matrix; None where only products are known."""
         return self._part(self.columns.second_derivative(hessian))
-
-    @property
-    def last_matrix(self) -> Array | None:
-        """The second derivative when it was last formed; None if it was not."""
-        return self._part(self.columns.last_matrix)
 
     def rough_derivative(self, hessian: Hessian) -> Array | None:
         """Return the second derivative with a few digits; None where only products are known."""
