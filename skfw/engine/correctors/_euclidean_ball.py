@@ -74,6 +74,7 @@ class EuclideanBall(Corrector):
         shift = multiplier or float(np.sqrt(inner(gradient, gradient))) / self.radius
         stale = not 0 < self._n_products <= _STALE or not self._shift / 2.0 <= shift <= 2.0 * self._shift
         if self._precondition is None or stale:
+            self._precondition = None  # two at a time would take twice the memory
             self._precondition, self._shift = self._preconditioner(hessian, shift), shift
         sphere = Sphere(x / self.radius, self._precondition) if on_sphere else None
 
@@ -165,7 +166,8 @@ def _factor(matrix: Array, diagonal: Array, shift: float, shrinkage: float) -> A
     """Factor the Hessian of a sample of rows, scaled to the diagonal of all rows."""
     found = np.diag(matrix).copy()
     scale = np.sqrt(np.divide(diagonal - shift, found, out=np.zeros_like(found), where=found > 0.0))
-    matrix *= (shrinkage * scale)[:, np.newaxis] * scale
+    matrix *= scale
+    matrix *= (shrinkage * scale)[:, np.newaxis]
     matrix[np.diag_indices(len(matrix))] = diagonal
     factor, failed = dpotrf(matrix, overwrite_a=1)
     return np.diag(np.sqrt(diagonal)) if failed else factor

@@ -358,7 +358,10 @@ class SparseDesign(DesignMatrix):
             size = max(1, _GRAM_BLOCK // self.shape[1])
             blocks = (matrix[part].toarray() for part in row_blocks(self.shape[0], size))
             gram = add_up(np.dot(block.T, block) for block in blocks)
-        return np.multiply(gram, np.multiply.outer(units, units), dtype=np.float64)
+        result: Array = gram.astype(np.float64)
+        result *= units
+        result *= units[:, np.newaxis]
+        return result
 
     @cached_property
     def _dense(self) -> Array:
