@@ -14,7 +14,7 @@ from .._protocols import Array, Corrector, Design, Point
 from .._sums import TINY
 from ._columns import Coordinates, GatheredColumns
 from ._group_quadratics import GroupNorm, QuadraticModel, minimise_over_ball
-from ._newton_step import GRAM_PRODUCTS, SHARE, precision, towards
+from ._newton_step import GRAM_PRODUCTS, SHARE, accuracy, precision, towards
 
 # New groups at once: this many, or this share of those already there if that is more.
 _BATCH, _BATCH_SHARE = 50, 0.5
@@ -88,8 +88,8 @@ class ActiveGroups(Corrector):
             start[active],
             x[active],
             multiplier=self._multiplier,
-            target=SHARE * gap,
-            precision=precision(gap / self._first_value),
+            target=accuracy(SHARE, self.problem.data) * gap,
+            precision=accuracy(precision(gap / self._first_value), self.problem.data),
             max_products=np.inf if matrix is not None else min(_MAX_PRODUCTS, max(GRAM_PRODUCTS, worth)),
         )
         if matrix is None:

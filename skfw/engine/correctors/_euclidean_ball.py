@@ -13,7 +13,7 @@ from .._costs import cholesky
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Hessian, Point, Rows
 from .._sums import TINY, inner
-from ._newton_step import GRAM_PRODUCTS, Sphere, precision, towards
+from ._newton_step import GRAM_PRODUCTS, Sphere, is_small, precision, towards
 
 _MAX_PRODUCTS = 100
 # Where products are many, conjugate gradients reduce the residual by this factor, and the gap falls with its
@@ -104,7 +104,7 @@ class EuclideanBall(Corrector):
             residual = residual - length * curved
             if sphere:
                 residual = sphere.project(residual)
-            if self._n_products > _STALE:
+            if self._n_products > _STALE and not is_small(design):
                 enough = max(enough, _ENOUGH)
             if inner(residual, residual) <= enough * enough * first:
                 break
@@ -114,7 +114,7 @@ class EuclideanBall(Corrector):
 
         self._spent += self._n_products
         size = float(np.sqrt(inner(target, target)))
-        if sphere:
+        if sphere and not is_small(design):  # the direction depends on the preconditioner
             shrink = self._precondition(target)
             if (back := _distance_back(target, shrink, self.radius)) > 0.0:
                 target, change = target - back * shrink, change - back * design.apply(shrink)

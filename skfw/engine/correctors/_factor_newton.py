@@ -19,7 +19,7 @@ from .._costs import cholesky
 from .._problem import Problem
 from .._protocols import Array, Corrector, Design, Hessian, Hint, Point, Rows
 from .._sums import TINY, euclidean_norm, inner
-from ._newton_step import GRAM_PRODUCTS, SHARE, Sphere, conjugate_gradients, towards
+from ._newton_step import GRAM_PRODUCTS, SHARE, Sphere, accuracy, conjugate_gradients, towards
 
 _MAX_PRODUCTS = 100
 # Conjugate gradients reduce the residual by this factor. A hundredth, where the gap is small, took 1.3 to 2.5
@@ -232,8 +232,8 @@ class FactorNewton(Corrector):
         residual: Array,
     ) -> Array:
         """Solve equations, and count the products of a step."""
-        limit = _MAX_PRODUCTS - self._n_products
-        solution, n_products = conjugate_gradients(product, solve, residual, _ENOUGH, limit)
+        limit, enough = _MAX_PRODUCTS - self._n_products, accuracy(_ENOUGH, self.problem.data)
+        solution, n_products = conjugate_gradients(product, solve, residual, enough, limit)
         self._n_products += n_products
         return solution
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._lines import search
 from .._problem import Problem
-from .._protocols import Array, Data, Iterate, Point, SampleVector
+from .._protocols import Array, Data, Design, Iterate, Point, SampleVector
 from .._sums import inner
 
 # A step is good enough when the slope at its end is this fraction of the slope at its start.
@@ -17,6 +17,10 @@ FLAT = 0.3
 SHARE = 0.1
 # Conjugate gradients reduce the error at least by the first factor, at most by the second.
 _LOOSE, _TIGHT = 0.3, 0.01
+# Where a product takes no more seconds than this, precision costs next to nothing, and steps are to depend on
+# what is minimised alone, not on how. A sample with a weight of two then leads to the same model as two
+# samples, although its products are cheaper.
+_CHEAP = 1e-4
 # A matrix may cost as much as this many products with the data.
 GRAM_PRODUCTS = 12.0
 
@@ -24,6 +28,16 @@ GRAM_PRODUCTS = 12.0
 def precision(relative_gap: float) -> float:
     """Return by how much conjugate gradients are to reduce the error."""
     return min(_LOOSE, max(_TIGHT, relative_gap))
+
+
+def is_small(design: Design) -> bool:
+    """Whether products take so little time that steps are to be precise."""
+    return design.product_cost <= _CHEAP
+
+
+def accuracy(enough: float, design: Design) -> float:
+    """Return an accuracy that is enough, or a smaller one where products take no time."""
+    return min(enough, _TIGHT) if is_small(design) else enough
 
 
 def towards(problem: Problem[Data], point: Point, target: Iterate, change: SampleVector) -> Point:

@@ -31,6 +31,8 @@ _ONE_IN, _MANY_SAMPLES = 8, 512
 _MOST_GRAMS, _GRAM_SHARE = 16, 0.25
 # A dense block of rows for a Gram matrix has about this many entries.
 _GRAM_BLOCK = 1 << 21
+# Seconds that single precision is to save at least.
+_WORTH = 1e-3
 # Stored numbers of a block of rows that is read from a file.
 _MAPPED_BLOCK = 1 << 20
 # A sample of these rows is one in this many: it is held in memory, sparse ones twice.
@@ -341,7 +343,7 @@ class SparseDesign(DesignMatrix):
 
     def rough_gram(self, weights: Array) -> Array:
         """Return ``X^T diag(weights) X`` with the digits of single precision, where that is faster."""
-        if self.rough_gram_cost >= self.gram_cost:
+        if self.gram_cost - self.rough_gram_cost < _WORTH:
             return self.gram(weights)
         # Columns with a sum of squares of one: then single precision neither overflows nor underflows.
         sizes = np.sqrt(self.squares(weights))
