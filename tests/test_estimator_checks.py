@@ -29,7 +29,7 @@ ESTIMATORS = [
     ),
     HFWLogisticRegression("l1", momentum="weighted", step_size="directional", warm_start=True, max_iter=200),
     HFWLogisticRegression("l2"),
-    HFWLogisticRegression("n_support"),
+    HFWLogisticRegression("n_support", tol=1e-8),
     HFWLogisticRegressionCV("l1", radii=3, cv=3, tol=1e-8),
     HFWRegressor(),
     HFWRegressor("l2", loss="huber", warm_start=True),
