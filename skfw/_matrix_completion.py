@@ -418,7 +418,7 @@ class HFWMatrixCompletion(CompletedMatrixMixin, CertifiedFitMixin, RegressorMixi
         row_encoder, column_encoder = IdEncoder(), IdEncoder()
         rows, columns = row_encoder.fit(X[:, :1]), column_encoder.fit(X[:, 1:])
         shape = len(row_encoder.ids), len(column_encoder.ids)
-        order = np.argsort(rows * shape[1] + columns, kind="stable")  # memory is read in order then
+        order = _stable_order(rows * shape[1] + columns, shape[0] * shape[1])  # memory is read in order then
         largest_weight = float(weights.max())
         values, weights = y[order], relative_weights(weights)[order]
         entries = ObservedEntries(rows[order].astype(np.int32), columns[order].astype(np.int32), shape)
@@ -604,6 +604,18 @@ def _interval(pair):
     """Return both ends of an interval; None stands for no end."""
     low, high = pair
     return -np.inf if low is None else low, np.inf if high is None else high
+
+
+def _stable_order(numbers, n_numbers):
+    """Return what sorts integers from zero up, where equal ones stay in their order.
+
+    NumPy sorts integers several times as fast as it finds their order. So each has its place as a last digit.
+    """
+    n_places = len(numbers)
+    if n_numbers * n_places >= 2**63:
+        return np.argsort(numbers, kind="stable")
+    digits = np.sort(numbers * n_places + np.arange(n_places))
+    return digits % n_places
 
 
 def _group_means(groups, values, weights):

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from skfw import HFWMatrixCompletion, matrix_to_entries
+from skfw._matrix_completion import _stable_order
 from skfw.engine import L1Ball, NuclearBall
 
 
@@ -42,6 +43,12 @@ def check_certificate(model, entries, values):
     assert model.gap_ == pytest.approx(model.objective_ - model.lower_bound_, abs=1e-12 * model.objective_)
     for name in ("objective", "lower_bound", "gap"):
         assert model.trace_[name][-1] == pytest.approx(getattr(model, f"{name}_"), rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("n_numbers", [40, 2**60])
+def test_entries_are_sorted_and_repeated_ones_keep_their_order(n_numbers):
+    numbers = np.random.default_rng(0).integers(0, 40, size=200)
+    np.testing.assert_array_equal(_stable_order(numbers, n_numbers), np.argsort(numbers, kind="stable"))
 
 
 def test_completes_a_matrix():

@@ -9,8 +9,9 @@ from typing import final
 from ._certificate import Cut
 from ._protocols import Choice, Momentum, Planes
 
-# The search for the best weight ends when the bound can rise by at most this fraction of the gap, or after
-# this many oracle calls. Two lines meet close to the maximum, so few are needed.
+# The search for the best weight ends when the bound can rise by at most this fraction of the gap, or by the
+# oracle's slack, which hides what there is; or after this many oracle calls. Two lines meet close to the
+# maximum, so few are needed.
 _SEARCH_PRECISION = 0.01
 _SEARCH_STEPS = 10
 
@@ -162,7 +163,8 @@ class Adaptive(Momentum):
             if not low < meet < high:  # the bounds are known up to the oracle's slack
                 meet = (low + high) / 2.0
             ceiling = low_cut.bound + low_rise * (meet - low)
-            if ceiling - best.bound <= _SEARCH_PRECISION * (planes.objective - best.bound):
+            worth = _SEARCH_PRECISION * (planes.objective - best.bound)
+            if ceiling - best.bound <= max(worth, best.minimum.slack):
                 break
             cut = planes.average(meet)
             if cut.bound > best.bound:

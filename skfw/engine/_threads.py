@@ -25,9 +25,9 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 #: A block of data has about this many numbers: large enough for BLAS, small enough for the cache.
 BLOCK = 1 << 18
 # Helpers are called where the other blocks take at least this many seconds: many times what it takes to call
-# them. With this instead of 0.01 a fit of MovieLens 1M is a tenth faster, and beside two busy processes it is
-# no slower. Memory is not fast enough for more helpers than this.
-_LONG, _MOST_HELPERS = 0.003, 7
+# them. With this instead of 0.003 a fit of MovieLens 1M takes 0.96 of the time. Memory is not fast enough for
+# more helpers than this.
+_LONG, _MOST_HELPERS = 0.001, 7
 
 Array = npt.NDArray[np.float64]
 _Block = TypeVar("_Block")

@@ -24,7 +24,7 @@ _MANY_ENTRIES, _MANY_ENTRIES_ONCE = 300_000, 10_000_000
 # Multiplications in a block: half a millisecond in compiled code, some milliseconds otherwise.
 _BLOCK = 1 << 22
 # Columns in a block of the product of a CSC matrix: with fewer, most time would go to reading its entries.
-_WIDTH = 48
+_WIDTH = 24
 # Numbers of factors that NumPy gathers at once: they stay in the cache.
 _GATHERED_BLOCK = 131_072
 
