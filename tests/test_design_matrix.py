@@ -1,7 +1,6 @@
-import tracemalloc
-
 import numpy as np
 import pytest
+from problems import peak_of
 from scipy import sparse
 from sklearn.base import clone
 
@@ -36,14 +35,6 @@ def random_matrix(shape=(500, 7), dtype=np.float64):
     rng = np.random.default_rng(0)
     X = rng.normal(size=shape) * (rng.uniform(size=shape) < 0.4)
     return X.astype(dtype)
-
-
-def peak_of(function):
-    tracemalloc.start()
-    function()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
 
 
 @pytest.fixture
