@@ -120,7 +120,8 @@ class HFWLogisticRegression(ClassifierPredictionMixin, LinearFitMixin, Classifie
         with a global Lipschitz constant, or the step that the momentum's weight prescribes.
     corrective : bool, default=True
         Whether to re-optimise over what has been discovered so far: Newton steps over the nonzero
-        coefficients ("l1", "simplex"), in the ball ("l2"), or in the weights of the atoms (all other sets).
+        coefficients ("l1", "simplex", "n_support"), over those between their bounds ("linf"), in the ball
+        ("l2"), on factors of the coefficients ("nuclear"), or in the weights of the atoms (sets of your own).
         It takes a handful of iterations where the steps alone take thousands. The start then comes from a fit
         to a sample of the rows if there are many. The algorithms of the paper have no corrector: False, with
         a "weighted" or "uniform" momentum and a "parameter_free", "smooth" or "directional" step.

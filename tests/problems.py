@@ -4,6 +4,7 @@ The optima come from SLSQP on an independent formulation: plain NumPy losses wit
 variable, and each set written as smooth inequalities in a lifted space. Nothing of the package is used.
 """
 
+import tracemalloc
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import combinations
@@ -468,3 +469,12 @@ def project_simplex(values, radius):
         return values
     excess = (np.cumsum(values) - radius) / np.arange(1, len(values) + 1)
     return np.maximum(values - excess[np.flatnonzero(values > excess)[-1]], 0.0)
+
+
+def peak_of(function):
+    """Return how many bytes a function allocates at once."""
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak

@@ -401,3 +401,18 @@ def test_a_matrix_is_formed_once_products_have_cost_as_much(monkeypatch):
     assert Counting.grams == 1
     assert len(products) > 1
     assert products[-1] == products[-2] >= 50 > products[0]
+
+
+def test_a_model_without_a_unique_minimum_is_left_after_some_factorisations(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 600)) + 1e-3 * rng.normal(size=(40, 600))
+    signs, n_factored = np.where(X @ rng.normal(size=600) > 0.0, 1.0, -1.0), []
+    factor = _Piece.inverse_with
+    monkeypatch.setattr(
+        _Piece, "inverse_with", lambda self, *matrices: n_factored.append(1) or factor(self, *matrices)
+    )
+    loss = LogisticLoss(signs, np.full(40, 1 / 40))
+    problem = Problem(loss, design_matrix(X), NSupportBall(100.0, 5))
+    result = solve(problem, tolerance=1e-5)
+    assert result.status == "converged"
+    assert 0 < len(n_factored) < 30 * result.n_iter  # 14 of them, and 140 without a limit

@@ -375,6 +375,14 @@ def test_coordinates_enter_in_batches_the_steepest_first():
     np.testing.assert_array_equal(np.flatnonzero(improve(corrector, p.null).x), np.arange(150, 200))
 
 
+def test_no_more_coordinates_enter_at_once_than_there_are_samples():
+    corrector = ActiveCoordinates(regression(60, 40, np.ones(40)), 1e6, signed=True)
+    assert len(corrector._active(np.zeros(400), np.ones(400))) == 50
+    x = np.zeros(400)
+    x[corrector._entered] = -1.0
+    assert len(corrector._active(x, np.where(x == 0.0, 1.0, 0.0))) == 50 + 60
+
+
 def test_on_the_simplex_only_what_is_below_the_mean_slope_enters():
     slopes = np.r_[np.full(3, 2.0), np.full(5, -2.0)]
     p = regression(40, 8, slopes, constraint=Simplex(1.0))

@@ -773,7 +773,9 @@ def n_reads(folder):
     return [len(file.read_text()) for file in sorted(folder.glob("*.reads"))]
 
 
-@pytest.mark.parametrize("kind", [lambda part: part, sparse.csr_matrix, np.asfortranarray], ids=str)
+@pytest.mark.parametrize(
+    "kind", [lambda part: part, sparse.csr_matrix, np.asfortranarray], ids=["rows", "sparse", "columns"]
+)
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unweighted", "weighted"])
 @pytest.mark.parametrize("name", ["l1", "l2", "nuclear"])
 def test_blocks_that_do_not_fit_are_read_again(little_memory, monkeypatch, tmp_path, name, weights, kind):

@@ -1,12 +1,19 @@
-import tracemalloc
-
 import numpy as np
 import pytest
+from problems import peak_of
 from scipy import sparse
 from sklearn.base import clone
 
 from skfw import HFWLogisticRegression
-from skfw.engine import DenseDesign, Extent, MappedDesign, SparseDesign, SparseRows, design_matrix
+from skfw.engine import (
+    DenseDesign,
+    DiagonalHessian,
+    Extent,
+    MappedDesign,
+    SparseDesign,
+    SparseRows,
+    design_matrix,
+)
 
 FORMATS = {
     "dense": np.ascontiguousarray,
@@ -186,11 +193,7 @@ def test_sparse_data_is_not_copied_where_it_is_held_by_rows(small_blocks):
         design.apply(np.ones(70)), design.adjoint(weights), design.squares(weights), Extent.of(design)
 
     used()
-    tracemalloc.start()
-    used()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < csr.data.nbytes / 2
+    assert peak_of(used) < csr.data.nbytes / 2
 
 
 @pytest.mark.parametrize("n_outputs", [None, 2])
@@ -313,6 +316,29 @@ def test_a_memory_map_is_read_block_by_block(kind, n_outputs, dtype, tmp_path, i
         plain.restrict(part[1:3]).apply(np.ones_like(x[:2])),
         atol=1e-12,
     )
+    assert max(in_small_blocks) < 20
+
+
+@with_all_formats
+def test_samples_without_weight_have_no_part_in_a_gram_matrix(format, monkeypatch):
+    monkeypatch.setattr("skfw.engine.data._design_matrix._GRAM_BLOCK", 20)
+    X, weights = random_matrix((50, 6)), np.random.default_rng(0).uniform(size=50)
+    weights[::3] = weights[10:35] = 0.0
+    design = design_of(format, X)
+    expected = X.T @ (weights[:, np.newaxis] * X)
+    np.testing.assert_allclose(design.gram(weights), expected, atol=1e-6)
+    np.testing.assert_allclose(design.rough_gram(weights), expected, atol=1e-6)
+    assert not design.gram(np.zeros(50)).any()
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_rough_second_derivative_reads_a_memory_map_block_by_block(kind, tmp_path, in_small_blocks):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 12))
+    design = design_matrix(mapped(sparse.csr_matrix(X) if kind == "sparse" else X, tmp_path))
+    hessian = DiagonalHessian(np.where(rng.uniform(size=20_000) < 0.5, 1.0, 1e-4), fit_intercept=True)
+    # Curvatures and places take a number a row each; products are not kept until all blocks are read.
+    assert peak_of(lambda: hessian.rough_gram(design)) < 0.5 * X.nbytes
     assert max(in_small_blocks) < 20
 
 

@@ -1,23 +1,14 @@
 """What a fit allocates."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
+from problems import peak_of
 from scipy import sparse
 
 from skfw import HFWLogisticRegression, HFWMatrixCompletion
 from skfw.engine import design_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-
-
-def peak_of(function):
-    tracemalloc.start()
-    function()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
 
 
 @pytest.mark.parametrize("constraint", ["l1", "l2"])

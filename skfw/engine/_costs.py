@@ -35,7 +35,7 @@ def dense_gram(shape: tuple[int, int], in_single_precision: bool = False) -> flo
 
 def sparse_gram(shape: tuple[int, int], n_stored: int) -> float:
     """Return the cost of the Gram matrix of the columns of a sparse matrix, by a sparse product."""
-    return _CALL + _SPARSE_GRAM_TERM * float(n_stored) ** 2 / shape[0]
+    return _CALL + _SPARSE_GRAM_TERM * float(n_stored) ** 2 / max(shape[0], 1)
 
 
 def cholesky(size: int) -> float:

@@ -306,10 +306,6 @@ class Design(Data):
     def restrict(self, features: npt.NDArray[np.intp]) -> Design:
         """Return the design of some of the features."""
 
-    def subset(self, rows: Rows) -> Design | None:
-        """Return the design of some of the samples; None where there is none."""
-        return None
-
     @abstractmethod
     def squares(self, weights: SampleVector) -> Array:
         """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
@@ -324,7 +320,10 @@ class Design(Data):
         return self.gram_cost
 
     def rough_gram(self, weights: SampleVector) -> Array:
-        """Return the same with a few digits only, for a preconditioner, where that is faster."""
+        """Return the same with a few digits only, for a preconditioner, where that is faster.
+
+        Many of the weights may be zero: it is faster still where their samples are left out.
+        """
         return self.gram(weights)
 
 

@@ -119,9 +119,10 @@ def row_blocks(n_rows: int, size: int) -> list[slice]:
 
 
 def add_up(results: Iterable[Array]) -> Array:
-    """Return the sum of arrays, which is added to the first of them."""
-    total, *others = results
-    for other in others:
+    """Return the sum of arrays, which is added to the first of them; an iterator makes one at a time."""
+    remaining = iter(results)
+    total = next(remaining)
+    for other in remaining:
         total += other
     return total
 

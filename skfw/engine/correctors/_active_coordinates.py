@@ -17,7 +17,8 @@ from ._quadratics import descend_over_simplex, solve_over_simplex
 
 # New coordinates at once: this many, or this multiple of those that stayed of the last ones if that is more.
 # On text, where nearly all stay, a fit takes 0.8 of the time with it that it takes with half as many as there
-# are already; where half of them leave, batches stay small.
+# are already; where half of them leave, batches stay small. But no more at once than there are samples: the
+# model has a minimum with no more nonzeros, and one with more says nothing of which will stay.
 _BATCH, _GROWTH = 50, 2.0
 # Products in a Newton step: many coordinates still come and go, so more accuracy is not worth it.
 _MAX_PRODUCTS = 40
@@ -139,7 +140,8 @@ class ActiveCoordinates(Corrector):
         down = -np.abs(slopes) if self.signed else slopes
         level = min(level, 0.0) if self.signed else level
         steep = np.flatnonzero((down < level) & (x == 0.0))
-        batch = max(_BATCH, int(_GROWTH * np.count_nonzero(x[self._entered])))
+        growth = int(_GROWTH * np.count_nonzero(x[self._entered]))
+        batch = max(_BATCH, min(growth, self.problem.data.shape[0]))
         if len(steep) > batch:
             steep = steep[np.argpartition(down[steep], batch)[:batch]]
         self._entered = steep

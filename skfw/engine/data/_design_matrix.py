@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, final
 
@@ -325,6 +325,9 @@ class SparseDesign(DesignMatrix):
 
     def gram(self, weights: Array) -> Array:
         """Return ``X^T diag(weights) X`` as a dense matrix, for non-negative weights."""
+        if not weights.all():
+            kept = np.flatnonzero(weights)
+            return self.subset(kept).gram(weights[kept])
         roots = np.sqrt(weights)
         if self._sparse_gram_cost < _costs.dense_gram(self.shape):
             rows, starts = self._columns.indices, self._columns.indptr
@@ -343,6 +346,9 @@ class SparseDesign(DesignMatrix):
 
     def rough_gram(self, weights: Array) -> Array:
         """Return ``X^T diag(weights) X`` with the digits of single precision, where that is faster."""
+        if not weights.all():
+            kept = np.flatnonzero(weights)
+            return self.subset(kept).rough_gram(weights[kept])
         if self.gram_cost - self.rough_gram_cost < _WORTH:
             return self.gram(weights)
         # Columns with a sum of squares of one: then single precision neither overflows nor underflows.
@@ -533,19 +539,19 @@ class MappedDesign(DesignMatrix):
             else DenseDesign(block, self.n_outputs)
         )
 
-    def _over(self, function: Callable[[DesignMatrix, slice], Any]) -> list[Any]:
-        """Return what a function makes of the blocks, one after another."""
-        return [function(self._block(rows), rows) for rows in self._blocks]
+    def _over(self, function: Callable[[DesignMatrix, slice], Any]) -> Iterator[Any]:
+        """Yield what a function makes of the blocks, one after another."""
+        return (function(self._block(rows), rows) for rows in self._blocks)
 
     def apply(self, x: Array) -> Array:
         """Return ``X x``."""
         if not x.any():
             return np.zeros((self.shape[0], *x.shape[1:]))
-        return np.concatenate(self._over(lambda block, rows: block.apply(x)))
+        return np.concatenate(list(self._over(lambda block, rows: block.apply(x))))
 
     def apply_sparse(self, indices: npt.NDArray[np.intp], values: Array) -> Array:
         """Return ``X x`` for the x with these few nonzeros."""
-        return np.concatenate(self._over(lambda block, rows: block.apply_sparse(indices, values)))
+        return np.concatenate(list(self._over(lambda block, rows: block.apply_sparse(indices, values))))
 
     def adjoint(self, residual: Array) -> Array:
         """Return ``X^T residual``."""
@@ -588,25 +594,32 @@ class MappedDesign(DesignMatrix):
     @cached_property
     def n_terms(self) -> npt.NDArray[np.intp]:
         """How many products an entry of the adjoint is a sum of, for each feature."""
-        return np.asarray(np.sum(self._over(lambda block, rows: block.n_terms), axis=0))
+        return np.asarray(add_up(self._over(lambda block, rows: block.n_terms)))
 
     def _find_largest_values(self) -> Array:
         found = self._over(lambda block, rows: block.largest_values)
-        return np.asarray(np.max(found, axis=0, initial=0.0)) if found else np.zeros(self.shape[1])
+        return reduce(np.maximum, found, np.zeros(self.shape[1]))
 
 
-def _dense_gram(shape: tuple[int, int], roots: Array, dense_rows: Any) -> Array:
-    """Return the Gram matrix of the columns, with rows multiplied by `roots`, a block of rows at a time."""
-    n_rows, n_columns = shape
+def _dense_gram(shape: tuple[int, int], roots: Array, dense_rows: Callable[[Any], Array]) -> Array:
+    """Return the Gram matrix of the columns, with rows multiplied by `roots`, a block of rows at a time.
+
+    Rows that are multiplied by zero are not read.
+    """
+    kept, n_columns = np.flatnonzero(roots), shape[1]
+    n_kept, is_whole = len(kept), len(kept) == shape[0]
+    if not n_kept:
+        return np.zeros((n_columns, n_columns))
     size = max(1, _GRAM_BLOCK // n_columns)
 
     def gram(part: slice) -> Array:
         result = np.zeros((n_columns, n_columns))
         for start in range(part.start, part.stop, size):
-            rows = slice(start, min(start + size, part.stop))
+            places = slice(start, min(start + size, part.stop))
+            rows = places if is_whole else kept[places]
             block = dense_rows(rows) * roots[rows, np.newaxis]
             result += np.dot(block.T, block)
         return result
 
-    rows_each = max(-(-n_rows // _MOST_GRAMS), BLOCK // n_columns, int(n_columns / _GRAM_SHARE))
-    return add_up(map_blocks(gram, row_blocks(n_rows, rows_each)))
+    rows_each = max(-(-n_kept // _MOST_GRAMS), BLOCK // n_columns, int(n_columns / _GRAM_SHARE))
+    return add_up(map_blocks(gram, row_blocks(n_kept, rows_each)))

@@ -50,13 +50,11 @@ class DiagonalHessian(Hessian):
         nearly all of it; of the rest its diagonal is enough.
         """
         bent = self.diagonal > _NEGLIGIBLE * float(self.diagonal.mean())
-        rows = np.flatnonzero(bent)
-        some = design.subset(rows) if 0 < len(rows) < _FEW * len(bent) else None
-        if some is None:
+        if not 0 < np.count_nonzero(bent) < _FEW * len(bent):
             return self._without_intercept(design.rough_gram(self.diagonal), design)
-        part = DiagonalHessian(self.diagonal[rows], self.fit_intercept)
-        result = part._without_intercept(some.rough_gram(part.diagonal), some)
-        result[np.diag_indices(len(result))] += design.squares(np.where(bent, 0.0, self.diagonal))
+        most = DiagonalHessian(np.where(bent, self.diagonal, 0.0), self.fit_intercept)
+        result = most._without_intercept(design.rough_gram(most.diagonal), design)
+        result[np.diag_indices(len(result))] += design.squares(self.diagonal - most.diagonal)
         return result
 
     def _without_intercept(self, result: Array, design: Design) -> Array:
