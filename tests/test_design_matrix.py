@@ -46,6 +46,29 @@ def test_the_kind_of_the_data_decides():
     assert isinstance(design_matrix(np.eye(2), by_rows=True), DenseDesign)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array])
+def test_sparse_data_that_is_nearly_dense_and_not_large_becomes_an_array(kind, dtype, monkeypatch):
+    X = np.maximum(np.random.default_rng(0).normal(size=(30_000, 20)), -0.5).astype(dtype)
+    X[X == -0.5] = 0.0
+    design = design_matrix(kind(X), 2)
+    assert isinstance(design, DenseDesign)
+    exact = X.T.astype(np.float64) @ X[:, :2]
+    np.testing.assert_allclose(design.adjoint(X[:, :2]), exact, rtol=1e-12)
+    assert np.array_equal(design.adjoint_size()[:, 0], np.abs(X).max(axis=0))
+    assert isinstance(design_matrix(kind(X), by_rows=True), SparseRows)
+    assert isinstance(design_matrix(kind(np.where(X > 1.0, X, 0.0))), SparseDesign)
+    monkeypatch.setattr("skfw.engine.data._design_matrix._GRAM_BLOCK", 500_000)
+    assert isinstance(design_matrix(kind(X)), SparseDesign)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 7, 64, 1001])
+def test_largest_values_of_any_number_of_rows(n_rows, order):
+    X = np.asarray(random_matrix((n_rows, 3)), order=order)
+    assert np.array_equal(design_matrix(X).largest_values, np.abs(X).max(axis=0))
+
+
 @pytest.mark.parametrize("n_outputs", [None, 3])
 @in_both_precisions
 @with_all_formats
@@ -240,7 +263,7 @@ def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
     in_sequence = np.cumsum(X.astype(np.float64) * residual[:, np.newaxis], axis=0)[-1]
     assert np.all(np.abs(in_sequence - exact) <= bound)
     # And yet it is no more than every rounding at its worst: some for each stored product.
-    stored = np.count_nonzero(X, axis=0) if sparse.issparse(FORMATS[format](X[:1])) else n
+    stored = n if isinstance(design, DenseDesign) else np.count_nonzero(X, axis=0)
     assert np.all(bound <= EPSILON * (stored + 70) * np.abs(X).max(axis=0) * size)
 
 

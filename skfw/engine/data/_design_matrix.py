@@ -33,6 +33,9 @@ _MOST_GRAMS, _GRAM_SHARE = 16, 0.25
 _GRAM_BLOCK = 1 << 21
 # Seconds that single precision is to save at least.
 _WORTH = 1e-3
+# Seconds that two products with an array are to save where the data is sparse. For 49,990 x 22 with 13
+# nonzeros in a row they take half of the time, and the array a fifth of that of a copy by columns.
+_WORTH_AN_ARRAY = 1e-4
 # Stored numbers of a block of rows that is read from a file.
 _MAPPED_BLOCK = 1 << 20
 # A sample of these rows is one in this many: it is held in memory, sparse ones twice.
@@ -58,6 +61,7 @@ def design_matrix(X: Any, n_outputs: int | None = None, *, by_rows: bool = False
     Returns
     -------
     DenseDesign, SparseDesign, SparseRows, or a MappedDesign of data in a memory map
+        A DenseDesign also for sparse data of which half is not zero, if it takes a few megabytes.
 
     Examples
     --------
@@ -71,8 +75,18 @@ def design_matrix(X: Any, n_outputs: int | None = None, *, by_rows: bool = False
         return MappedDesign(X, n_outputs)
     if sparse.issparse(X):
         matrix: Any = X
-        return SparseRows(matrix.tocsr(), n_outputs) if by_rows else SparseDesign(matrix, n_outputs)
+        if by_rows:
+            return SparseRows(matrix.tocsr(), n_outputs)
+        if not _is_nearly_dense(matrix):
+            return SparseDesign(matrix, n_outputs)
+        X = matrix.toarray().astype(np.float64, copy=False)
     return DenseDesign(X, n_outputs)
+
+
+def _is_nearly_dense(matrix: Any) -> bool:
+    """Return whether sparse data is faster as an array, which takes little memory."""
+    saved = _costs.sparse_products(matrix.shape, matrix.nnz) - _costs.dense_products(matrix.shape)
+    return matrix.shape[0] * matrix.shape[1] <= _GRAM_BLOCK and saved >= _WORTH_AN_ARRAY
 
 
 def _is_mapped(X: Any) -> bool:
@@ -250,8 +264,14 @@ class DenseDesign(DesignMatrix):
 
     def _find_largest_values(self) -> Array:
         def largest(rows: slice) -> npt.NDArray[Any]:
-            block = self._X[rows]
-            return np.asarray(np.maximum(block.max(axis=0, initial=0.0), -block.min(axis=0, initial=0.0)))
+            # One half of the rows with the other half, again and again: for one row after another NumPy takes
+            # six times as long where there are few columns.
+            sizes = np.abs(self._X[rows])
+            while len(sizes) > 1 and sizes.flags.c_contiguous:
+                odd, half = len(sizes) % 2, len(sizes) // 2
+                np.maximum(sizes[odd : odd + half], sizes[odd + half :], out=sizes[odd : odd + half])
+                sizes = sizes[: odd + half]
+            return np.asarray(sizes.max(axis=0, initial=0.0))
 
         return np.asarray(np.max(map_blocks(largest, self._blocks), axis=0), dtype=np.float64)
 
