@@ -6,7 +6,19 @@ from scipy import sparse
 from sklearn.base import clone
 
 from skfw import HFWLogisticRegression
-from skfw.engine import DenseDesign, Extent, MappedDesign, SparseDesign, SparseRows, design_matrix
+from skfw.engine import (
+    DenseDesign,
+    Extent,
+    L2Ball,
+    LogisticLoss,
+    MappedDesign,
+    Problem,
+    SparseDesign,
+    SparseRows,
+    best_corrector,
+    design_matrix,
+    frank_wolfe,
+)
 
 FORMATS = {
     "dense": np.ascontiguousarray,
@@ -265,6 +277,24 @@ def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
     # And yet it is no more than every rounding at its worst: some for each stored product.
     stored = n if isinstance(design, DenseDesign) else np.count_nonzero(X, axis=0)
     assert np.all(bound <= EPSILON * (stored + 70) * np.abs(X).max(axis=0) * size)
+
+
+def test_with_more_features_than_samples_a_euclidean_ball_needs_no_columns():
+    X = random_matrix((60, 80)) * np.geomspace(1e-3, 1e3, 80)
+    X[:, 7] = 0.0
+    design = design_matrix(sparse.csr_matrix(X))
+    loss = LogisticLoss(np.where(np.arange(60) % 2, 1.0, -1.0), np.full(60, 1.0 / 60.0), True)
+    problem = Problem(loss, design, L2Ball(1e-3))
+    result = frank_wolfe(problem, corrector=best_corrector(problem), tolerance=1e-8)
+    assert result.status == "converged"
+    assert "_columns" not in vars(design)
+    sizes, counts = np.abs(X).max(axis=0), np.count_nonzero(X, axis=0)
+    assert np.array_equal(design.n_terms, counts)
+    assert np.all(sizes <= design.adjoint_bound())
+    assert np.all(design.adjoint_bound() <= np.where(counts, sizes.max(), 0.0))
+    assert np.all(EPSILON / 2.0 * counts * sizes <= design.adjoint_error(1.0))
+    np.testing.assert_allclose(design.squares(loss.weights), np.square(X).T @ loss.weights)
+    assert np.array_equal(design.adjoint_size(), sizes)
 
 
 def test_errors_of_long_sums_are_of_the_order_of_their_length():

@@ -149,9 +149,17 @@ class DesignMatrix(Design):
         """Return the largest feature values."""
         return self._for_outputs(self.largest_values)
 
+    def adjoint_bound(self) -> Array:
+        """Return upper bounds of the largest feature values."""
+        return self._for_outputs(self._value_bounds)
+
     def adjoint_error(self, size: float) -> Array:
-        """Return the largest feature values, times the rounding error of a sum over the samples."""
-        return self._for_outputs(size * sum_error(self.n_terms) * self.largest_values + TINY)
+        """Return these bounds, times the rounding error of a sum over the samples."""
+        return self._for_outputs(size * sum_error(self.n_terms) * self._value_bounds + TINY)
+
+    @property
+    def _value_bounds(self) -> Array:
+        return self.largest_values
 
     def squared_norm(self, weights: SampleVector) -> float:
         """Return an upper bound, 1 % above the value, of the top eigenvalue of ``X^T diag(weights) X``."""
@@ -290,7 +298,9 @@ class SparseDesign(DesignMatrix):
 
     The data is held as it is and, for CSR, once more by columns: a coordinate's predictions are one slice.
     Adjoint products go through the longer ones of rows and columns. By rows they take 0.5 of the time for
-    5,000 x 50,000 with 80 nonzeros in a row, and 1.7 times as long for 24,692 x 300 with 12.
+    5,000 x 50,000 with 80 nonzeros in a row, and 1.7 times as long for 24,692 x 300 with 12. Where they go
+    through the rows, there are columns only if somebody needs them, as Euclidean balls do not: they take as
+    long as 4 to 9 products.
     """
 
     def __init__(self, X: Any, n_outputs: int | None = None) -> None:
@@ -298,10 +308,15 @@ class SparseDesign(DesignMatrix):
         if not X.has_canonical_format:
             X = X.copy()
             X.sum_duplicates()
+        self._X = X
         # For float32 the one copy is made in float64, and serves both products.
-        self._columns = X.tocsc().astype(np.float64, copy=False)
         self._rows = X if X.dtype == np.float64 else self._columns
-        self._transposed = (self._rows if X.shape[1] > X.shape[0] else self._columns).T
+        self._by_rows = X.shape[1] > X.shape[0] and self._rows.format == "csr"
+        self._transposed = (self._rows if self._by_rows else self._columns).T
+
+    @cached_property
+    def _columns(self) -> Any:
+        return self._X.tocsc().astype(np.float64, copy=False)
 
     def apply(self, x: Array) -> Array:
         """Return ``X x``."""
@@ -332,6 +347,8 @@ class SparseDesign(DesignMatrix):
 
     def squares(self, weights: Array) -> Array:
         """Return ``sum_i weights_i X_ij^2`` for each feature, and for each column of the weights."""
+        if self._by_rows:
+            return SparseRows(self._rows, self.n_outputs).squares(weights)
         result = np.zeros((self.shape[1], *weights.shape[1:]))
         data, rows, starts = self._columns.data, self._columns.indices, self._columns.indptr
         # A few columns at a time: the squares of all entries would be another copy of the data.
@@ -398,7 +415,7 @@ class SparseDesign(DesignMatrix):
     @property
     def product_cost(self) -> float:
         """Rough seconds that `apply` and `adjoint` take together."""
-        return _costs.sparse_products(self.shape, self._columns.nnz)
+        return _costs.sparse_products(self.shape, self._X.nnz)
 
     @property
     def gram_cost(self) -> float:
@@ -407,7 +424,16 @@ class SparseDesign(DesignMatrix):
 
     @property
     def _sparse_gram_cost(self) -> float:
-        return _costs.sparse_gram(self.shape, self._columns.nnz)
+        return _costs.sparse_gram(self.shape, self._X.nnz)
+
+    @property
+    def _value_bounds(self) -> Array:
+        """Upper bounds of the largest values: without columns, the largest one of all."""
+        if not self._by_rows:
+            return self.largest_values
+        data = self._rows.data
+        largest = max(float(data.max(initial=0.0)), -float(data.min(initial=0.0)))
+        return np.where(self.n_terms > 0, largest, 0.0)
 
     def _find_largest_values(self) -> Array:
         largest = np.zeros(self.shape[1])
@@ -418,9 +444,11 @@ class SparseDesign(DesignMatrix):
             largest[filled] = np.maximum.reduceat(sizes, starts)
         return largest
 
-    @property
+    @cached_property
     def n_terms(self) -> npt.NDArray[np.intp]:
         """How many products an entry of the adjoint is a sum of, for each feature."""
+        if self._by_rows:
+            return np.bincount(self._rows.indices, minlength=self.shape[1])
         return np.asarray(np.diff(self._columns.indptr))
 
 
