@@ -9,10 +9,15 @@ from skfw.engine import (
     DenseDesign,
     DiagonalHessian,
     Extent,
+    L2Ball,
+    LogisticLoss,
     MappedDesign,
+    Problem,
     SparseDesign,
     SparseRows,
+    best_corrector,
     design_matrix,
+    frank_wolfe,
 )
 
 FORMATS = {
@@ -51,6 +56,29 @@ def test_the_kind_of_the_data_decides():
         assert isinstance(design_matrix(kind(np.eye(2))), SparseDesign)
         assert isinstance(design_matrix(kind(np.eye(2)), by_rows=True), SparseRows)
     assert isinstance(design_matrix(np.eye(2), by_rows=True), DenseDesign)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array])
+def test_sparse_data_that_is_nearly_dense_and_not_large_becomes_an_array(kind, dtype, monkeypatch):
+    X = np.maximum(np.random.default_rng(0).normal(size=(30_000, 20)), -0.5).astype(dtype)
+    X[X == -0.5] = 0.0
+    design = design_matrix(kind(X), 2)
+    assert isinstance(design, DenseDesign)
+    exact = X.T.astype(np.float64) @ X[:, :2]
+    np.testing.assert_allclose(design.adjoint(X[:, :2]), exact, rtol=1e-12)
+    assert np.array_equal(design.adjoint_size()[:, 0], np.abs(X).max(axis=0))
+    assert isinstance(design_matrix(kind(X), by_rows=True), SparseRows)
+    assert isinstance(design_matrix(kind(np.where(X > 1.0, X, 0.0))), SparseDesign)
+    monkeypatch.setattr("skfw.engine.data._design_matrix._GRAM_BLOCK", 500_000)
+    assert isinstance(design_matrix(kind(X)), SparseDesign)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 7, 64, 1001])
+def test_largest_values_of_any_number_of_rows(n_rows, order):
+    X = np.asarray(random_matrix((n_rows, 3)), order=order)
+    assert np.array_equal(design_matrix(X).largest_values, np.abs(X).max(axis=0))
 
 
 @pytest.mark.parametrize("n_outputs", [None, 3])
@@ -243,8 +271,26 @@ def test_adjoint_error_is_a_bound(format, dtype, n_outputs, kind):
     in_sequence = np.cumsum(X.astype(np.float64) * residual[:, np.newaxis], axis=0)[-1]
     assert np.all(np.abs(in_sequence - exact) <= bound)
     # And yet it is no more than every rounding at its worst: some for each stored product.
-    stored = np.count_nonzero(X, axis=0) if sparse.issparse(FORMATS[format](X[:1])) else n
+    stored = n if isinstance(design, DenseDesign) else np.count_nonzero(X, axis=0)
     assert np.all(bound <= EPSILON * (stored + 70) * np.abs(X).max(axis=0) * size)
+
+
+def test_with_more_features_than_samples_a_euclidean_ball_needs_no_columns():
+    X = random_matrix((60, 80)) * np.geomspace(1e-3, 1e3, 80)
+    X[:, 7] = 0.0
+    design = design_matrix(sparse.csr_matrix(X))
+    loss = LogisticLoss(np.where(np.arange(60) % 2, 1.0, -1.0), np.full(60, 1.0 / 60.0), True)
+    problem = Problem(loss, design, L2Ball(1e-3))
+    result = frank_wolfe(problem, corrector=best_corrector(problem), tolerance=1e-8)
+    assert result.status == "converged"
+    assert "_columns" not in vars(design)
+    sizes, counts = np.abs(X).max(axis=0), np.count_nonzero(X, axis=0)
+    assert np.array_equal(design.n_terms, counts)
+    assert np.all(sizes <= design.adjoint_bound())
+    assert np.all(design.adjoint_bound() <= np.where(counts, sizes.max(), 0.0))
+    assert np.all(EPSILON / 2.0 * counts * sizes <= design.adjoint_error(1.0))
+    np.testing.assert_allclose(design.squares(loss.weights), np.square(X).T @ loss.weights)
+    assert np.array_equal(design.adjoint_size(), sizes)
 
 
 def test_errors_of_long_sums_are_of_the_order_of_their_length():

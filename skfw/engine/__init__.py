@@ -1,5 +1,6 @@
 """Frank-Wolfe with heavy-ball momentum and a certificate, without scikit-learn."""
 
+from ._allocator import keep_freed_memory
 from ._atoms import DenseVector, FactoredMatrix, RankOne, SparseVector
 from ._certificate import AveragePlane, Cut, ErrorEffect
 from ._constraint_checks import check_constraint
@@ -90,6 +91,8 @@ from .losses import (
     ShardedLoss,
     SquaredLoss,
 )
+
+keep_freed_memory()
 
 __all__ = [
     "frank_wolfe",

@@ -129,7 +129,7 @@ class Problem(Generic[AnyData]):
 
     @cached_property
     def _error_effect(self) -> ErrorEffect:
-        errors = self.data.adjoint_error(1.0), self.data.adjoint_error(0.0), self.data.adjoint_size()
+        errors = self.data.adjoint_error(1.0), self.data.adjoint_error(0.0), self.data.adjoint_bound()
         with np.errstate(over="ignore"):
             effect = ErrorEffect(
                 *(float(self.constraint.error_effect(error, self._free.zero)) for error in errors)

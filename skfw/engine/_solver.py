@@ -297,8 +297,9 @@ class _Run:
         self.n_restarts = 0
         self._past: Choice | None = None
         self._calls = count()
-        # The largest curvature along a segment so far. It is at most L D^2, which need not be known.
-        self._curvature = 0.0
+        # The largest curvature between two points of the set so far. It is at most L D^2, which need not be
+        # known.
+        self._curvature, self._has_segment = 0.0, False
 
     @property
     def lower_bound(self) -> float:
@@ -385,7 +386,7 @@ class _Run:
         step = self.momentum.step(self.choice.clock)
         segment = self.problem.segment(self.point, self.choice.atom, step)
         if self.momentum.promise(self.choice.clock):
-            self._curvature = max(self._curvature, segment.curvature_bound)
+            self._curvature, self._has_segment = max(self._curvature, segment.curvature_bound), True
         return segment
 
     def _step(self) -> tuple[Point, float]:
@@ -400,9 +401,15 @@ class _Run:
         promise = self.momentum.promise(self.choice.clock)
         if not promise:
             return False
-        if not self._curvature:
-            self._segment()
-        return point.value - self.choice.cut.bound <= promise * self._curvature
+        gap = point.value - self.choice.cut.bound
+        if gap > promise * self._curvature and not self._has_segment:
+            # Mostly the corrector's own step is enough, and there is no need of the atom's predictions.
+            change = point.predictions - self.point.predictions
+            line = self.problem.line(self.point.predictions, self.point.evaluation, change)
+            self._curvature = max(self._curvature, line.curvature_bound)
+            if gap > promise * self._curvature:
+                self._segment()
+        return gap <= promise * self._curvature
 
 
 class _Planes:

@@ -71,13 +71,16 @@ class LogisticLoss(SeparableLoss):
         """Evaluate the loss with one exponential and one logarithm for each sample."""
         margins = self.targets * predictions
         size = np.abs(margins)
-        decay = np.exp(-size)
+        decay = np.negative(size)
+        np.exp(decay, out=decay)
         log_term = np.log1p(decay)
         tail = decay / (1.0 + decay)
         value = inner(self.weights, log_term + np.maximum(-margins, 0.0))
         # value - <residual, z> is the weighted mean entropy of the predicted probabilities. Summed in this
         # form all terms are positive, so nothing cancels however large the predictions are.
-        offset = inner(self.weights, log_term + size * tail)
+        size *= tail
+        size += log_term
+        offset = inner(self.weights, size)
         residual = self._slope(margins, tail)
         residual *= self.weights
         # 1 - exp(-l), which is the size of a sample's residual, is at most its loss l, and at most one.
