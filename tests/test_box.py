@@ -109,22 +109,6 @@ def quadratic(size, rank, seed):
     return hessian, slope, low, high, value, value(reference)
 
 
-def descend(hessian, slope, low, high, target, precision, max_products):
-    """Descend on a model whose images are the changes themselves."""
-    return descend_over_box(
-        lambda u: u,
-        lambda u: u @ hessian @ u,
-        lambda u: hessian @ u,
-        slope,
-        low,
-        high,
-        np.diag(hessian),
-        target,
-        precision,
-        max_products,
-    )
-
-
 @pytest.mark.parametrize("size, rank", [(1, 3), (5, 20), (30, 40), (30, 10), (60, 80)])
 @pytest.mark.parametrize("seed", range(5))
 def test_models_are_minimised_over_a_box(size, rank, seed):
@@ -134,48 +118,22 @@ def test_models_are_minimised_over_a_box(size, rank, seed):
     # Where coordinates depend on each other, pivoting may not come to an end, and a descent is slow.
     independent = rank > size
     assert value(exact) == pytest.approx(best, rel=1e-9 if independent else 1e-2)
-    found, image, n_products = descend(hessian, slope, low, high, 1e-12, 1e-8, 2000)
+    found, n_products = descend_over_box(
+        lambda u: hessian @ u, slope, low, high, np.diag(hessian), 1e-12, 1e-8, max_products=2000
+    )
     assert np.all((low <= found) & (found <= high))
-    np.testing.assert_allclose(image, found, atol=1e-12)
-    assert best - 1e-9 <= value(found) <= best + (1e-6 if independent else 1e-2) * abs(best)
-    assert 1 <= n_products <= 2001
+    assert best - 1e-9 <= value(found) <= best + (1e-6 if independent else 1e-3) * abs(best)
+    assert 1 <= n_products <= 2000 + 8  # the last pass may shorten two steps four times each
 
 
 def test_few_products_still_go_down():
     hessian, slope, low, high, value, best = quadratic(40, 60, 1)
     for limit in (1, 2, 5, 20):
-        found, _, n_products = descend(hessian, slope, low, high, 0.0, 0.1, limit)
+        found, n_products = descend_over_box(
+            lambda u: hessian @ u, slope, low, high, np.diag(hessian), 0.0, 0.1, max_products=limit
+        )
         assert best < value(found) < 0.0
-        assert n_products <= limit + 1  # the last step may have two images
-
-
-@pytest.mark.parametrize("size", [1e-290, 1.0, 1e8])
-def test_a_descent_follows_flat_slopes_to_the_bounds(size):
-    """Where nothing curves, the model is linear."""
-    low, high = np.array([-2.0, -3.0, 0.0]), np.array([1.0, 5.0, 4.0])
-    flat = np.zeros((3, 3))
-    found, _, _ = descend_over_box(
-        lambda u: u,
-        lambda u: 0.0,
-        lambda u: flat @ u,
-        np.array([1.0, -2.0, 0.0]),
-        low,
-        high,
-        np.full(3, size),
-        0.0,
-        0.1,
-        10,
-    )
-    np.testing.assert_array_equal(found, [-2.0, 5.0, 0.0])
-
-
-def test_nothing_to_win_takes_no_product():
-    found, image, n_products = descend(
-        np.eye(2), np.array([1.0, -1.0]), np.zeros(2), np.zeros(2), 0.0, 0.1, 9
-    )
-    assert image is None
-    assert n_products == 0
-    np.testing.assert_array_equal(found, 0.0)
+        assert n_products <= limit + 4
 
 
 def test_flat_directions_go_to_a_bound():
