@@ -65,7 +65,8 @@ class Case:
             if value < self.best:
                 self.best, self.radius, self.support = value, size, int(np.count_nonzero(coef))
             settled = len(rungs) > 3 and abs(rungs[-3].objective - value) <= 1e-3 * ACCURACY * self.null
-            if seconds > limit or settled:
+            # Where gradients are small, a peer may stay at zero until the tolerance is.
+            if seconds > limit or (settled and size > 0.0):
                 break
 
     def measure(self, peers, skfw, repeat):
