@@ -23,6 +23,7 @@ from skfw.engine import (
     NSupportBall,
     Problem,
     Simplex,
+    SparseDesign,
     SquaredLoss,
     best_corrector,
     design_matrix,
@@ -448,7 +449,7 @@ def test_a_preconditioner_is_made_once_products_have_cost_as_much(monkeypatch):
     monkeypatch.setattr("skfw.engine.correctors._active_coordinates.GRAM_PRODUCTS", 0.0)
     rng = np.random.default_rng(0)
     common = rng.normal(size=(1_000, 3)) @ rng.normal(size=(3, 80))
-    X = design_matrix(sparse.csr_matrix((common + 0.2 * rng.normal(size=(1_000, 80))) / 3.0))
+    X = SparseDesign(sparse.csr_matrix((common + 0.2 * rng.normal(size=(1_000, 80))) / 3.0))
     loss = LogisticLoss(np.sign(X.apply(rng.normal(size=80))), np.full(1_000, 1e-3))
 
     def products(cost, solve_cost=0.0):
