@@ -340,12 +340,13 @@ class Wedge:
     bounds: tuple
     between: float
     objective: float = 10.0
+    slack: float = 0.0
     looked_at: list = field(default_factory=list)
 
     def _cut(self, slope, bound, weight):
         atom = SparseVector(np.array([0]), np.array([-np.sign(slope)]))
         plane = AveragePlane(np.array([slope]), 0.0, 1.0, 0.0)
-        return Cut(plane, np.array([slope]), LinearMinimum(atom, -abs(slope)), bound)
+        return Cut(plane, np.array([slope]), LinearMinimum(atom, -abs(slope), self.slack), bound)
 
     @property
     def past(self):
@@ -379,3 +380,10 @@ def test_adaptive_chooses_the_best_that_it_has_looked_at(between, expected):
     choice = Adaptive().choose(planes, 3.0)
     assert planes.looked_at
     assert choice.cut.bound == expected
+
+
+@pytest.mark.parametrize("slack, looks", [(0.49, True), (0.51, False)])
+def test_adaptive_looks_for_nothing_that_the_oracles_slack_hides(slack, looks):
+    planes = Wedge((-1.0, -2.0), between=-5.0, slack=slack)  # the lines meet 0.5 above the better bound
+    Adaptive().choose(planes, 3.0)
+    assert bool(planes.looked_at) == looks

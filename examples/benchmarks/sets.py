@@ -82,7 +82,7 @@ def similar_l2_ball(X, y, objective):
     return L2Ball(radius)
 
 
-def measure(case, X, y, make, repeat, tolerances=TOLERANCES):
+def measure(case, X, y, make, repeat, tolerances):
     """Fill in a case."""
     constraint = make(case.radius, X.shape[1])
     model = fit(X, y, constraint, min(tolerances))
